@@ -1,0 +1,154 @@
+"""What every kind of head has: a dense definition and a fast operator."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_fixed.layout import SequenceLayout
+
+__all__ = ["EDGES", "FixedHead", "Head", "compute_dtype"]
+
+EDGES = ("zero", "self", "clamp")
+
+
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype sums are kept in: float32 for half precision, else the tensor's own."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+class Head(nn.Module):
+    """A run of `num_heads` neighbouring heads of one kind.
+
+    A kind is one subclass with two faces that a property test holds together: :meth:`weights`,
+    the dense attention matrix, the definition, for tests, plots and analysis; and
+    :meth:`attend`, the operator that training runs.
+
+    A subclass takes `num_heads`, `head_dim`, its grammar arguments by position and any option of
+    `MixedHeadAttention` that it names among its keyword arguments.
+    """
+
+    #: whether the head scores queries against keys, and so needs both projections
+    scored: ClassVar[bool] = False
+    #: whether :meth:`attend` needs values to be zero at padding
+    zero_padding: ClassVar[bool] = True
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+
+    def weights(
+        self,
+        layout: SequenceLayout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Return the attention matrices, (batch, num_heads, n, n): the head's definition.
+
+        Rows and columns of padding are zero. `queries` and `keys`, (n, batch, num_heads *
+        head_dim), are given to scored heads alone.
+        """
+        raise NotImplementedError
+
+    def attend(
+        self,
+        values: Tensor,
+        layout: SequenceLayout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Tensor:
+        """Return weights · values, (n, batch, num_heads * head_dim), without the matrix.
+
+        `values` is zero at padding where the class says `zero_padding`; what is returned at
+        padding is undefined.
+        """
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Name the run's size."""
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}"
+
+
+class FixedHead(Head):
+    """A head whose matrix depends on positions alone: no queries, no keys, no parameters.
+
+    Attention dropout does not apply to it: there is no distribution to regularise, and dropping
+    the single weight of `previous` would drop the whole head.
+
+    Args:
+        num_heads: neighbouring heads of this kind.
+        head_dim: channels of a head.
+        edge: what a row with nothing to attend to holds (`previous` at i = 0): `zero`, the head
+            adds nothing there; `self`, the token itself; `clamp`, the token at the edge. The
+            paper does not say (arXiv 2002.10260), and public re-implementations disagree.
+
+    Raises:
+        ValueError: an unknown `edge`.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, *, edge: str = "zero") -> None:
+        super().__init__(num_heads, head_dim)
+        if edge not in EDGES:
+            raise ValueError(f"edge is {edge!r}; it must be one of {', '.join(EDGES)}")
+        self.edge = edge
+
+    def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
+        """Return the unnormalised weight of key j for query i in a sentence of n tokens.
+
+        Args:
+            i: (batch, n, 1) query positions, floating point.
+            j: (batch, 1, n) key positions.
+            n: (batch, 1, 1) lengths.
+
+        Returns:
+            (batch, n, n), not negative; a row of zeros is an edge row.
+        """
+        raise NotImplementedError
+
+    def edge_key(self, n: Tensor) -> Tensor:
+        """Return the position that `edge="clamp"` attends to, of n's shape."""
+        return torch.zeros_like(n)
+
+    def weights(
+        self,
+        layout: SequenceLayout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Return (batch, num_heads, n, n): rows normalised to one, edge rows as `edge` says."""
+        # float64 throughout: cubes of positions overflow half precision and round in float32
+        position = layout.position.t().double()
+        i, j = position[:, :, None], position[:, None, :]
+        n = layout.length.double()[:, None, None]
+        inside = layout.inside.t()
+        raw = self.rows(i, j, n) * (inside[:, :, None] & inside[:, None, :])
+        total = raw.sum(dim=-1, keepdim=True)
+        empty = total == 0
+        matrix = raw / total.masked_fill(empty, 1)
+        if self.edge == "self":
+            matrix = torch.where(empty, (i == j).double(), matrix)
+        elif self.edge == "clamp":
+            matrix = torch.where(empty, (j == self.edge_key(n)).double(), matrix)
+        matrix = (matrix * layout.visible).to(dtype)
+        return matrix[:, None].expand(-1, self.num_heads, -1, -1)
+
+    def fill_edge(self, out: Tensor, values: Tensor, empty: Tensor, edge_index: Tensor) -> Tensor:
+        """Fill the rows that have nothing to attend to, as `edge` says.
+
+        Args:
+            out: (n, batch, channels), zero at the empty rows.
+            values: (n, batch, channels).
+            empty: (n, batch, 1) bool.
+            edge_index: (batch,) index of the token that `clamp` attends to.
+        """
+        if self.edge == "zero":
+            return out
+        if self.edge == "self":
+            return torch.where(empty, values, out)
+        batch = torch.arange(values.shape[1], device=values.device)
+        return torch.where(empty, values[edge_index, batch], out)

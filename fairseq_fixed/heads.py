@@ -1,0 +1,299 @@
+"""The head grammar: `"7f+1l"` becomes one :class:`HeadSpec` for every head of every layer.
+
+::
+
+    heads  = part *( "/" part )          # parts name layers:  0-2@7f+1l/3-5@8l
+    part   = [ layer [ "-" layer ] "@" ] mix
+    mix    = item *( "+" item )
+    item   = [ count "x" ] ( set | kind )
+    set    = ( "7f" | "8f" ) [ "w" ]     # the patterns of arXiv 2002.10260
+           | count "l"                   # count learned heads
+    kind   = name [ "w" ] *( ":" number ) # band:3:2, gaussian:-1:1
+
+Nothing here needs quoting in bash, argparse or a Hydra override. A new kind of head is one line in
+:data:`KINDS` and one class in `attention/`. This module needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+__all__ = [
+    "KINDS",
+    "SETS",
+    "Argument",
+    "HeadSpec",
+    "HeadsError",
+    "KindInfo",
+    "format_heads",
+    "format_mix",
+    "keep_layers",
+    "parse_heads",
+    "parse_mix",
+]
+
+
+class HeadsError(ValueError):
+    """A head mix that cannot be built; the message names the offending part."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A number behind a kind's name: its name, type, closed range and default (None: required)."""
+
+    name: str
+    type: type = int
+    minimum: float | None = None
+    maximum: float | None = None
+    default: float | None = None
+
+    def describe(self) -> str:
+        """Return name, type and range for an error or a help text: `W (integer >= 0)`."""
+        kind = "integer" if self.type is int else "number"
+        low = "" if self.minimum is None else f" >= {self.minimum:g}"
+        high = "" if self.maximum is None else f"{' and' if low else ''} <= {self.maximum:g}"
+        default = "" if self.default is None else f", default {self.default:g}"
+        return f"{self.name} ({kind}{low}{high}{default})"
+
+
+@dataclass(frozen=True)
+class KindInfo:
+    """What the grammar knows of a kind: its class, its arguments, what it is.
+
+    Attributes:
+        implementation: `module:Class` below `fairseq_fixed.attention`.
+        arguments: the numbers that may stand behind the name.
+        words: whether a `w` behind the name makes it word-based.
+        summary: one line for help texts and tables.
+    """
+
+    implementation: str
+    arguments: tuple[Argument, ...] = ()
+    words: bool = False
+    summary: str = ""
+
+
+KINDS: dict[str, KindInfo] = {
+    "learned": KindInfo("learned:Learned", summary="softmax(QKᵀ/√k), learned"),
+    "current": KindInfo("positional:Current", words=True, summary="the token itself"),
+    "previous": KindInfo("positional:Previous", words=True, summary="the token before"),
+    "next": KindInfo("positional:Next", words=True, summary="the token after"),
+    "left": KindInfo("context:Left", words=True, summary="larger left context, cubic weights"),
+    "right": KindInfo("context:Right", words=True, summary="larger right context, cubic weights"),
+    "start": KindInfo("context:Start", words=True, summary="the sentence's start, cubic weights"),
+    "end": KindInfo("context:End", words=True, summary="the sentence's end, cubic weights"),
+    "last": KindInfo("positional:Last", words=True, summary="the sentence's last token"),
+    "first": KindInfo("positional:First", words=True, summary="the sentence's first token"),
+}
+
+# Equal patterns' neighbours are close in memory; the order is that of the paper's table.
+SETS: dict[str, tuple[str, ...]] = {
+    "7f": ("current", "previous", "next", "left", "right", "end", "start"),
+    "8f": ("current", "previous", "next", "left", "right", "end", "start", "last"),
+}
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """One head: its kind, its arguments (defaults filled in), word-based or not."""
+
+    kind: str
+    args: tuple[float, ...] = ()
+    words: bool = False
+
+    def __str__(self) -> str:
+        name = self.kind + ("w" if self.words else "")
+        return ":".join([name, *(f"{a:g}" for a in self.args)])
+
+    @property
+    def info(self) -> KindInfo:
+        """The grammar's entry of this kind."""
+        return KINDS[self.kind]
+
+
+_COUNT = re.compile(r"(\d+)x(.*)", re.DOTALL)
+_SET = re.compile(r"(\d+)(f)(w?)|(\d+)(l)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _number(text: str, argument: Argument, item: str, info: KindInfo) -> float:
+    usage = ", ".join(a.describe() for a in info.arguments)
+    try:
+        value = argument.type(text)
+    except ValueError:
+        raise HeadsError(
+            f"heads: {item!r}: {argument.name} is {text!r}; arguments are {usage}"
+        ) from None
+    below = argument.minimum is not None and not value >= argument.minimum
+    above = argument.maximum is not None and not value <= argument.maximum
+    if below or above or value != value or abs(value) == float("inf"):
+        raise HeadsError(
+            f"heads: {item!r}: {argument.name} = {text} is out of range; arguments are {usage}"
+        )
+    return value
+
+
+def _parse_kind(item: str) -> HeadSpec:
+    name, *numbers = item.split(":")
+    words = False
+    if name not in KINDS and name.endswith("w") and name[:-1] in KINDS:
+        name, words = name[:-1], True
+    if name not in KINDS:
+        known = [*KINDS, *SETS]
+        raise HeadsError(
+            f"heads: unknown kind {name!r} in {item!r}.{_nearest(name, known)} "
+            f"Kinds: {', '.join(KINDS)}; sets: {', '.join(SETS)}, Nl"
+        )
+    info = KINDS[name]
+    if words and not info.words:
+        word_based = ", ".join(k for k, i in KINDS.items() if i.words)
+        raise HeadsError(
+            f"heads: {item!r}: {name} has no word-based form; these have: {word_based}"
+        )
+    required = sum(a.default is None for a in info.arguments)
+    if not required <= len(numbers) <= len(info.arguments):
+        usage = ", ".join(a.describe() for a in info.arguments) or "none"
+        raise HeadsError(
+            f"heads: {item!r}: {name} takes {required}"
+            + (f" to {len(info.arguments)}" if len(info.arguments) != required else "")
+            + f" arguments, {len(numbers)} given; arguments are {usage}"
+        )
+    args = [_number(t, a, item, info) for t, a in zip(numbers, info.arguments, strict=False)]
+    args += [a.type(a.default) for a in info.arguments[len(args) :] if a.default is not None]
+    return HeadSpec(name, tuple(args), words)
+
+
+def _parse_set(item: str) -> list[HeadSpec] | None:
+    match = _SET.fullmatch(item)
+    if match is None:
+        return None
+    if match[5]:
+        return [HeadSpec("learned")] * int(match[4])
+    name = match[1] + match[2]
+    if name not in SETS:
+        raise HeadsError(f"heads: {item!r}: there are the fixed sets {' and '.join(SETS)}")
+    return [HeadSpec(kind, words=bool(match[3])) for kind in SETS[name]]
+
+
+def parse_mix(text: str) -> tuple[HeadSpec, ...]:
+    """Parse one layer's mix, such as `7f+1l` or `4xlearned+4xprevious`.
+
+    Raises:
+        HeadsError: unknown kind, wrong arguments, an empty item or a count of zero.
+    """
+    specs: list[HeadSpec] = []
+    for item in text.split("+"):
+        if not item:
+            raise HeadsError(f"heads: empty item in {text!r}; items are joined by a single '+'")
+        counted = _COUNT.fullmatch(item)
+        count, rest = (int(counted[1]), counted[2]) if counted else (1, item)
+        members = _parse_set(rest) or []
+        if not members and not _SET.fullmatch(rest):
+            members = [_parse_kind(rest)]
+        if count == 0 or not members:
+            raise HeadsError(f"heads: {item!r} in {text!r} counts no head")
+        specs += members * count
+    return tuple(specs)
+
+
+def parse_heads(
+    text: str, *, layers: int, heads: int, embed_dim: int | None = None
+) -> tuple[tuple[HeadSpec, ...], ...]:
+    """Parse the heads of a whole encoder.
+
+    Args:
+        text: a mix for all layers (`7f+1l`) or mixes by layer (`0-2@7f+1l/3-5@8l`).
+        layers: number of encoder layers, as built (before `--encoder-layers-to-keep`).
+        heads: number of heads that every layer must have (`--encoder-attention-heads`).
+        embed_dim: where given, checked to be divisible by `heads`.
+
+    Returns:
+        A tuple of `layers` tuples of `heads` specs.
+
+    Raises:
+        HeadsError: what is wrong, in which part, and both numbers where a count is wrong.
+    """
+    if not isinstance(text, str) or not text:
+        raise HeadsError(f"heads: expected a mix such as '7f+1l', got {text!r}")
+    if embed_dim is not None and embed_dim % heads:
+        raise HeadsError(
+            f"heads: the embedding dimension {embed_dim} is not divisible by {heads} heads"
+        )
+    by_layer: dict[int, tuple[HeadSpec, ...]] = {}
+    parts = text.split("/")
+    for part in parts:
+        where, at, mix = part.rpartition("@")
+        first, last = 0, layers - 1
+        if at:
+            bounds = _RANGE.fullmatch(where)
+            if bounds is None:
+                raise HeadsError(f"heads: {where!r} in {part!r} names no layers; write 3@ or 0-2@")
+            first, last = int(bounds[1]), int(bounds[2] or bounds[1])
+            if first > last or last >= layers:
+                raise HeadsError(
+                    f"heads: layers {where} in {part!r} are not in 0-{layers - 1} "
+                    f"(the encoder has {layers} layers)"
+                )
+        elif len(parts) > 1:
+            raise HeadsError(f"heads: {part!r} in {text!r} names no layers; write 0-2@{part}")
+        specs = parse_mix(mix)
+        if len(specs) != heads:
+            raise HeadsError(
+                f"heads: {mix!r} has {len(specs)} heads, but the layer has {heads} "
+                f"(--encoder-attention-heads)"
+            )
+        for layer in range(first, last + 1):
+            if layer in by_layer:
+                raise HeadsError(f"heads: layer {layer} is named twice in {text!r}")
+            by_layer[layer] = specs
+    missing = [str(layer) for layer in range(layers) if layer not in by_layer]
+    if missing:
+        raise HeadsError(f"heads: {text!r} says nothing of layers {', '.join(missing)}")
+    return tuple(by_layer[layer] for layer in range(layers))
+
+
+def format_mix(specs: tuple[HeadSpec, ...]) -> str:
+    """Write one layer's heads in the grammar, equal neighbours counted: `3xcurrent+5xlearned`."""
+    items: list[tuple[HeadSpec, int]] = []
+    for spec in specs:
+        if items and items[-1][0] == spec:
+            items[-1] = (spec, items[-1][1] + 1)
+        else:
+            items.append((spec, 1))
+    return "+".join(f"{count}x{spec}" if count > 1 else str(spec) for spec, count in items)
+
+
+def format_heads(specs: tuple[tuple[HeadSpec, ...], ...]) -> str:
+    """Write an encoder's heads in the grammar; the inverse of :func:`parse_heads`."""
+    mixes = [format_mix(layer) for layer in specs]
+    if len(set(mixes)) == 1:
+        return mixes[0]
+    parts, first = [], 0
+    for layer in range(1, len(mixes) + 1):
+        if layer == len(mixes) or mixes[layer] != mixes[first]:
+            last = layer - 1
+            parts.append((f"{first}" if first == last else f"{first}-{last}") + "@" + mixes[first])
+            first = layer
+    return "/".join(parts)
+
+
+def keep_layers(text: str, kept: list[int], *, layers: int, heads: int) -> str:
+    """Return the heads of an encoder pruned to the layers `kept`, in the grammar.
+
+    Ranges name layers as built; pruning (`--encoder-layers-to-keep`) renumbers what is left.
+
+    Raises:
+        HeadsError: `text` does not fit the unpruned encoder, or a kept layer is not in it.
+    """
+    specs = parse_heads(text, layers=layers, heads=heads)
+    outside = [str(layer) for layer in kept if not 0 <= layer < layers]
+    if outside:
+        raise HeadsError(f"heads: layers to keep {', '.join(outside)} are not in 0-{layers - 1}")
+    return format_heads(tuple(specs[layer] for layer in sorted(kept)))

@@ -1,0 +1,153 @@
+"""What a batch looks like: where each sentence lies, computed once and shared by all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["SequenceLayout"]
+
+T = TypeVar("T")
+
+
+class SequenceLayout:
+    """Where the sentences of one batch lie among their padding.
+
+    A sentence is the span from its first to its last real token, `</s>` included; positions i and
+    j and the length n of `PAPERS.md` count inside this span, whichever side is padded. (A padding
+    symbol that a user wrote into the middle of a sentence keeps its position, and no head attends
+    to it.)
+
+    Everything derived (positions, masks, weights of a pattern) is computed at first use and kept
+    in :meth:`memo`, so that the layers of an encoder share it.
+
+    Args:
+        padding_mask: (batch, n) bool, True at padding; or None where there is none.
+        shape: (batch, n), needed where `padding_mask` is None.
+        device: where tensors go; needed where `padding_mask` is None.
+
+    Raises:
+        ValueError: neither a mask nor a shape; a mask that is not 2-d.
+    """
+
+    def __init__(
+        self,
+        padding_mask: Tensor | None,
+        *,
+        shape: tuple[int, int] | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if padding_mask is None:
+            if shape is None:
+                raise ValueError("SequenceLayout: give a padding mask or the batch's shape")
+            self.device = torch.device(device or "cpu")
+        else:
+            if padding_mask.dim() != 2:
+                raise ValueError(
+                    f"SequenceLayout: padding mask is {tuple(padding_mask.shape)}, not (batch, n)"
+                )
+            shape = (padding_mask.shape[0], padding_mask.shape[1])
+            self.device = padding_mask.device
+            padding_mask = padding_mask.to(torch.bool)
+        self.batch, self.n = shape
+        self.padding_mask = padding_mask
+        self._memo: dict[Hashable, object] = {}
+
+    @classmethod
+    def from_tokens(cls, tokens: Tensor, pad: int) -> SequenceLayout:
+        """Read the layout off token indices (batch, n) and the padding index."""
+        mask = tokens.eq(pad)
+        if not bool(mask.any()):
+            return cls(None, shape=(tokens.shape[0], tokens.shape[1]), device=tokens.device)
+        return cls(mask)
+
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` returned when `key` was first asked for.
+
+        The key must hold everything that decides the value apart from this layout: the pattern,
+        its arguments, the dtype.
+        """
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]  # type: ignore[return-value]
+
+    # Positions. All are (n, batch) or (batch,): the encoder's tensors are (n, batch, channels).
+
+    @property
+    def start(self) -> Tensor:
+        """(batch,) int64: index of each sentence's first token."""
+        return self.memo("start", self._start)
+
+    def _start(self) -> Tensor:
+        if self.padding_mask is None:
+            return torch.zeros(self.batch, dtype=torch.long, device=self.device)
+        real = (~self.padding_mask).to(torch.uint8)
+        return real.argmax(dim=1)  # the first of equal maxima; 0 where all is padding
+
+    @property
+    def length(self) -> Tensor:
+        """(batch,) int64: number of tokens n of each sentence; 0 where all is padding."""
+        return self.memo("length", self._length)
+
+    def _length(self) -> Tensor:
+        if self.padding_mask is None:
+            return torch.full((self.batch,), self.n, dtype=torch.long, device=self.device)
+        real = (~self.padding_mask).to(torch.uint8)
+        last = self.n - 1 - real.flip(1).argmax(dim=1)
+        return torch.where(
+            (~self.padding_mask).any(dim=1), last - self.start + 1, torch.zeros_like(last)
+        )
+
+    @property
+    def position(self) -> Tensor:
+        """(n, batch) int64: i of every token, counted from its sentence's start (< 0 before)."""
+        return self.memo(
+            "position",
+            lambda: torch.arange(self.n, device=self.device)[:, None] - self.start[None, :],
+        )
+
+    @property
+    def inside(self) -> Tensor:
+        """(n, batch) bool: whether the position belongs to its sentence's span."""
+        return self.memo(
+            "inside", lambda: (self.position >= 0) & (self.position < self.length[None, :])
+        )
+
+    @property
+    def hidden(self) -> Tensor | None:
+        """(n, batch, 1) bool: positions no head may attend to; None where there is no padding."""
+        if self.padding_mask is None:
+            return None
+        mask = self.padding_mask
+        return self.memo("hidden", lambda: mask.t().contiguous()[:, :, None])
+
+    @property
+    def visible(self) -> Tensor:
+        """(batch, n, n) bool: query i and key j are in one sentence and j is no padding."""
+        return self.memo("visible", self._visible)
+
+    def _visible(self) -> Tensor:
+        inside = self.inside.t()  # (batch, n)
+        keys = inside if self.padding_mask is None else inside & ~self.padding_mask
+        return inside[:, :, None] & keys[:, None, :]
+
+    @property
+    def key_mask(self) -> Tensor | None:
+        """(batch, 1, 1, n) bool, True where a key may be attended to; None without padding.
+
+        A row that is all padding keeps all its keys, so that a softmax over it stays finite.
+        """
+        if self.padding_mask is None:
+            return None
+        mask = self.padding_mask
+        return self.memo(
+            "key_mask", lambda: (~mask | mask.all(dim=1, keepdim=True))[:, None, None, :]
+        )
+
+    @property
+    def last(self) -> Tensor:
+        """(batch,) int64: index of each sentence's last token."""
+        return self.memo("last", lambda: (self.start + self.length - 1).clamp(min=0))
