@@ -194,6 +194,8 @@ def parse_mix(text: str) -> tuple[HeadSpec, ...]:
             raise HeadsError(f"heads: empty item in {text!r}; items are joined by a single '+'")
         counted = _COUNT.fullmatch(item)
         count, rest = (int(counted[1]), counted[2]) if counted else (1, item)
+        if not rest:
+            raise HeadsError(f"heads: {item!r} in {text!r} is a count without a kind")
         members = _parse_set(rest) or []
         if not members and not _SET.fullmatch(rest):
             members = [_parse_kind(rest)]

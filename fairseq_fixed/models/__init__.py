@@ -1,0 +1,17 @@
+"""The fairseq side: encoder layer, encoder, model and architectures.
+
+fairseq imports every module here by itself under `--user-dir`. Where `fairseq_fixed` was imported
+before fairseq saw `--user-dir`, fairseq skips that: importing this package does the same.
+"""
+
+from fairseq_fixed.models import architectures
+from fairseq_fixed.models.encoder import FixedTransformerEncoder
+from fairseq_fixed.models.layer import FixedTransformerEncoderLayer
+from fairseq_fixed.models.model import FixedTransformerModel
+
+__all__ = [
+    "FixedTransformerEncoder",
+    "FixedTransformerEncoderLayer",
+    "FixedTransformerModel",
+    "architectures",
+]

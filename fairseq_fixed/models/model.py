@@ -1,0 +1,136 @@
+"""`fixed_transformer`: fairseq's transformer with an encoder of mixed heads."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+from typing import Any, cast
+
+from fairseq.data import Dictionary
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer.transformer_legacy import TransformerModel, base_architecture
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import nn
+
+from fairseq_fixed.heads import keep_layers
+from fairseq_fixed.models.encoder import FixedTransformerEncoder
+from fairseq_fixed.models.options import add_options, set_defaults
+
+__all__ = ["FixedTransformerModel"]
+
+
+@register_model("fixed_transformer")
+class FixedTransformerModel(TransformerModel):
+    """Encoder-decoder transformer whose encoder heads are chosen one by one.
+
+    Takes every option of fairseq's `transformer` and those of `models/options.py`. The decoder is
+    fairseq's own. Registered the legacy way, so that `--arch NAME` works on the command line and
+    `model: {_name: NAME, encoder_heads: …}` under Hydra.
+    """
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """None are published: fairseq's `transformer` models are not this model's."""
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Add fairseq's options of `transformer` and the model's own."""
+        super().add_args(parser)
+        add_options(parser)
+
+    @classmethod
+    def build_model(
+        cls, args: argparse.Namespace | DictConfig, task: FairseqTask
+    ) -> FixedTransformerModel:
+        """Build the model from the command line's Namespace or Hydra's DictConfig.
+
+        Raises:
+            HeadsError: heads that do not fit the encoder.
+            ValueError: an option unknown to the model, which Hydra would pass over.
+        """
+        if isinstance(args, DictConfig):
+            _refuse_unknown(args)
+            # TransformerConfig.from_namespace keeps what it does not know of a Namespace, but
+            # drops it of a DictConfig: the heads would silently be the default ones
+            plain = cast("dict[str, Any]", OmegaConf.to_container(args, resolve=True))
+            namespace = argparse.Namespace(**plain)
+        else:
+            namespace = args
+        set_defaults(namespace)
+        base_architecture(namespace)
+        _mend_layers_to_keep(namespace)
+        _prune_heads(namespace)
+        model = super().build_model(namespace, task)
+        if isinstance(args, DictConfig):
+            # what is saved in checkpoints must say how the model was built, pruned layers included
+            with open_dict(args):
+                for name in ("encoder_heads", "encoder_layers", "decoder_layers", *_TO_KEEP):
+                    args[name] = getattr(namespace, name)
+        return model
+
+    @classmethod
+    def build_encoder(
+        cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> FixedTransformerEncoder:
+        """Build the encoder of mixed heads."""
+        return FixedTransformerEncoder(
+            TransformerConfig.from_namespace(args), src_dict, embed_tokens
+        )
+
+
+@functools.cache
+def _known_options() -> frozenset[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    FixedTransformerModel.add_args(parser)
+    # what fairseq's architectures set beyond their flags, and how Hydra names the model
+    architecture = argparse.Namespace()
+    base_architecture(architecture)
+    return frozenset(
+        {action.dest for action in parser._actions} | set(vars(architecture)) | {"_name", "arch"}
+    )
+
+
+def _refuse_unknown(args: DictConfig) -> None:
+    known = _known_options()
+    for name in map(str, args):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean model.{close[0]}?" if close else ""
+            raise ValueError(f"model.{name} is no option of fixed_transformer.{hint}")
+
+
+_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
+
+
+def _mend_layers_to_keep(args: argparse.Namespace) -> None:
+    """Give both options the form in which fairseq's pruning works.
+
+    Its parser makes `[0, 2]` of `0,2`, which its models then split as a string; and where one
+    side is pruned and the other is not, it drops all the other's layers.
+    """
+    for name in _TO_KEEP:
+        layers = getattr(args, name)
+        if layers and not isinstance(layers, str):
+            setattr(args, name, ",".join(map(str, layers)))
+    if any(getattr(args, name) for name in _TO_KEEP):
+        for name, count in zip(_TO_KEEP, (args.encoder_layers, args.decoder_layers), strict=True):
+            setattr(args, name, getattr(args, name) or ",".join(map(str, range(count))))
+
+
+def _prune_heads(args: Any) -> None:
+    """Rewrite `encoder_heads` for `--encoder-layers-to-keep`: ranges name layers as built."""
+    if not args.encoder_layers_to_keep:
+        return
+    kept = [int(layer) for layer in args.encoder_layers_to_keep.split(",")]
+    if len(kept) == args.encoder_layers:
+        return  # nothing is dropped, or fairseq already pruned these very options
+    args.encoder_heads = keep_layers(
+        args.encoder_heads,
+        kept,
+        layers=args.encoder_layers,
+        heads=args.encoder_attention_heads,
+    )

@@ -1,0 +1,92 @@
+"""The model's own options: one table from which flags, defaults and head arguments are made."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_fixed.attention import EDGES
+
+__all__ = ["OPTIONS", "ModelOption", "add_options", "head_options", "set_defaults"]
+
+
+@dataclass(frozen=True)
+class ModelOption:
+    """One option of the model beyond those of fairseq's `transformer`.
+
+    Attributes:
+        name: as in a Hydra configuration; `--name-with-dashes` on the command line.
+        default: where neither the user nor the architecture says.
+        help: for `--help`.
+        choices: the values it may take, or None for any of the default's type.
+        head: the name under which `MixedHeadAttention` takes it, or None.
+    """
+
+    name: str
+    default: str | int | float | bool
+    help: str
+    choices: tuple[str, ...] | None = None
+    head: str | None = None
+
+    def check(self, value: object) -> None:
+        """Raise ValueError where `value` is not one of the choices."""
+        if self.choices is not None and value not in self.choices:
+            raise ValueError(
+                f"{self.name} is {value!r}; it must be one of {', '.join(self.choices)}"
+            )
+
+
+OPTIONS = (
+    ModelOption(
+        "encoder_heads",
+        "7f+1l",
+        "the heads of each encoder layer, such as 7f+1l, 8f, 8l or 0-2@7f+1l/3-5@8l",
+    ),
+    ModelOption(
+        "fixed_edge",
+        "zero",
+        "what a fixed head does where its pattern has nothing to attend to (previous at the "
+        "first token): add nothing, attend to the token itself, or to the token at the edge",
+        choices=EDGES,
+        head="edge",
+    ),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to fairseq's parser, without defaults: architectures set those."""
+    for option in OPTIONS:
+        flag = "--" + option.name.replace("_", "-")
+        text = f"{option.help} (default: {option.default})"
+        if isinstance(option.default, bool):
+            parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
+        else:
+            parser.add_argument(
+                flag,
+                type=type(option.default),
+                default=argparse.SUPPRESS,
+                choices=option.choices,
+                help=text,
+            )
+
+
+def set_defaults(args: argparse.Namespace) -> None:
+    """Set every option that `args` lacks to its default."""
+    for option in OPTIONS:
+        setattr(args, option.name, getattr(args, option.name, option.default))
+
+
+def head_options(args: object) -> dict[str, Any]:
+    """Return the options that heads take, by the names they take them under.
+
+    Raises:
+        ValueError: a value that is not among an option's choices.
+    """
+    taken: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.head is not None:
+            value = getattr(args, option.name)
+            option.check(value)
+            taken[option.head] = value
+    return taken
