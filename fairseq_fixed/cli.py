@@ -1,0 +1,205 @@
+"""`fairseq-fixed`: thin verbs over the package. Heavy modules are imported inside the verbs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairseq_fixed.experiments import verbs
+from fairseq_fixed.experiments.errors import ExperimentError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fairseq-fixed",
+    help="Experiments with fixed, band-projected and distance-biased encoder attention.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_EXPERIMENTS = "Experiments"
+_STAGES = "Stages of a run (commands.sh runs these)"
+
+_Recipe = Annotated[
+    str, typer.Argument(help="A name that `fairseq-fixed recipes` lists, or a YAML file.")
+]
+_Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Settings: train.max_update=500 systems=[vanilla,8f] seeds=[1,2]"),
+]
+_Run = Annotated[Path, typer.Argument(help="A run's folder: runs/RECIPE.")]
+
+
+@app.callback()
+def _setup(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(levelname)s | %(name)s | %(message)s",
+        stream=sys.stderr,
+    )
+    for chatty in ("matplotlib", "fontTools", "PIL", "sacrebleu"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def run(
+    recipe: _Recipe,
+    overrides: _Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands and write nothing.")
+    ] = False,
+    redo: Annotated[
+        list[str] | None, typer.Option(help="Run a stage again: its name, or `train` for all.")
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live table.")] = False,
+) -> None:
+    """Run a recipe from raw text to a table; started again, it goes on where it was."""
+    from fairseq_fixed.experiments import session
+    from fairseq_fixed.experiments.recipe import load
+    from fairseq_fixed.experiments.stages import compile_plan
+
+    experiment = load(recipe, overrides or ())
+    folder = session.run_folder(experiment)
+    if dry_run:
+        threads = session.choose_resources(experiment).threads
+        typer.echo(session.script(experiment, compile_plan(experiment), threads), nl=False)
+        return
+    typer.echo(f"{experiment.name}: {_systems(experiment)} in {folder}")
+    try:
+        ran = session.run_session(experiment, folder, _view(plain), redo or ())
+    except KeyboardInterrupt as stop:
+        number = getattr(stop, "number", signal.SIGINT)
+        typer.echo(
+            f"\nStopped. The same command goes on from here: fairseq-fixed run {recipe} "
+            f"{' '.join(overrides or ())}".rstrip(),
+            err=True,
+        )
+        raise typer.Exit(128 + number) from None
+    if not ran:
+        typer.echo("All is done already.")
+    _show_report(folder)
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def status(folder: _Run) -> None:
+    """Show which stages of a run are done."""
+    from fairseq_fixed.experiments.lock import holder
+    from fairseq_fixed.experiments.progress import format_seconds
+    from fairseq_fixed.experiments.recipe import read
+    from fairseq_fixed.experiments.stages import compile_plan
+    from fairseq_fixed.experiments.stamps import Stamps
+
+    plan = compile_plan(read(folder))
+    states = Stamps(folder.absolute()).survey(plan, save=False)
+    process = holder(folder)
+    for stage in plan:
+        state = states[stage.name]
+        word = state.state
+        if process is not None and word in ("todo", "partial", "stale"):
+            word = "running" if (folder / stage.log).exists() else word
+        more = format_seconds(state.seconds) if word == "done" else state.why
+        typer.echo(f"{word:8}  {stage.name:34}  {more}".rstrip())
+    done = sum(s.state == "done" for s in states.values())
+    owner = f", run by process {process}" if process is not None else ""
+    typer.echo(f"{done} of {len(plan)} stages done{owner}")
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def recipes() -> None:
+    """List the recipes: language pair, what they are, what they cost."""
+    from fairseq_fixed.experiments.errors import ExperimentError
+    from fairseq_fixed.experiments.recipe import compose, recipe_files
+
+    for file in recipe_files():
+        try:
+            content = compose(file.stem)
+        except ExperimentError as error:
+            typer.echo(f"{file.stem}: {error}")
+            continue
+        typer.echo(f"{file.stem}  ({content.get('pair', '?')})")
+        for key in ("description", "cost"):
+            if content.get(key):
+                typer.echo(f"    {content[key]}")
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def validate(recipe: _Recipe, overrides: _Overrides = None) -> None:
+    """Check a recipe; all errors at once."""
+    from fairseq_fixed.experiments.recipe import load
+    from fairseq_fixed.experiments.stages import compile_plan
+
+    experiment = load(recipe, overrides or ())
+    typer.echo(
+        f"{experiment.name} is valid: {_systems(experiment)}, "
+        f"{len(compile_plan(experiment))} stages"
+    )
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def report(folder: _Run) -> None:
+    """Write the report of a finished run again, and print its table."""
+    from fairseq_fixed.experiments.recipe import read
+    from fairseq_fixed.experiments.report import write_report
+
+    write_report(read(folder), folder)
+    _show_report(folder)
+
+
+for _name, _verb in verbs.VERBS.items():
+    app.command(_name, rich_help_panel=_STAGES)(_verb)
+
+
+def _systems(experiment: Any) -> str:
+    names = ", ".join(system.name for system in experiment.systems)
+    seeds = experiment.recipe.seeds
+    return f"{names}; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _view(plain: bool) -> Any:
+    from rich.console import Console
+
+    from fairseq_fixed.experiments.progress import LiveView, PlainView
+
+    console = Console()
+    if plain or not console.is_terminal:
+        return PlainView(lambda line: typer.echo(line))
+    return LiveView(console)
+
+
+def _show_report(folder: Path) -> None:
+    """Print the table, a few translations, and where the report lies."""
+    from fairseq_fixed.experiments.report_view import show
+
+    show(folder)
+
+
+def main() -> None:
+    """Run the command line; errors that a user can act on are printed without a traceback."""
+    try:
+        app()
+    except _known_errors() as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+def _known_errors() -> tuple[type[Exception], ...]:
+    """Return our errors, as far as their modules were imported."""
+    known = (
+        ("fairseq_fixed.checkpoints", "CheckpointError"),
+        ("fairseq_fixed.heads", "HeadsError"),
+        ("fairseq_fixed.experiments.corpus", "TextError"),
+    )
+    modules = [(sys.modules.get(module), name) for module, name in known]
+    found = [getattr(module, name) for module, name in modules if module is not None]
+    return (ExperimentError, *found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The names in a run's folder, all relative to it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AVERAGED",
+    "BINARY",
+    "COMMANDS",
+    "GENERATED",
+    "HYPOTHESES",
+    "HYPOTHESES_INFO",
+    "RAW",
+    "RECIPE",
+    "REPORT",
+    "RESULT",
+    "SCORE",
+    "SIGNIFICANCE",
+    "SPLITS",
+    "SUBWORDS",
+    "checkpoints",
+    "seed_folder",
+    "stage_name",
+]
+
+RECIPE = "recipe.yaml"
+COMMANDS = "commands.sh"
+RAW = "data/raw"
+SUBWORDS = "data/subwords"
+BINARY = "data/bin"
+REPORT = "report"
+SIGNIFICANCE = "report/significance.json"
+SPLITS = ("train", "valid", "test")
+
+# In a system's and seed's folder:
+AVERAGED = "averaged.pt"
+GENERATED = "generate-test.txt"  # fairseq's own name for it
+HYPOTHESES = "hypotheses.txt"
+HYPOTHESES_INFO = "hypotheses.json"
+SCORE = "score.json"
+RESULT = "result.json"
+
+
+def seed_folder(slug: str, seed: int) -> str:
+    """Return the folder of one trained model."""
+    return f"systems/{slug}/seed{seed}"
+
+
+def checkpoints(slug: str, seed: int) -> str:
+    """Return the folder of one training's checkpoints."""
+    return f"{seed_folder(slug, seed)}/checkpoints"
+
+
+def stage_name(kind: str, slug: str, seed: int) -> str:
+    """Return the name of a stage of one system and seed: `train.7f-1l.seed1`."""
+    return f"{kind}.{slug}.seed{seed}"

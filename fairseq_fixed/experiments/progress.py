@@ -1,0 +1,229 @@
+"""How running stages are going, and the two ways to show it: a live table, or plain lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairseq_fixed.experiments.plan import Stage
+from fairseq_fixed.experiments.stamps import StageState
+from fairseq_fixed.experiments.training_log import Tail, TrainingLog
+
+__all__ = ["LiveView", "PlainView", "StageProgress", "View", "format_seconds"]
+
+_WORDING = {
+    "done": "{}",
+    "tokens/s": "{} tokens/s",
+    "loss": "loss {}",
+    "valid": "valid loss {}",
+    "left": "{} left",
+}
+_PLAIN_INTERVAL = 20.0  # seconds between a running stage's plain lines
+
+
+def format_seconds(seconds: float) -> str:
+    """Return `42 s`, `3 min 05 s` or `2 h 07 min`."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class StageProgress:
+    """One running stage, as seen from outside: its log and what it writes."""
+
+    def __init__(self, stage: Stage, folder: Path, steps: int | None = None):
+        self.stage = stage
+        self.started = time.monotonic()
+        self.log = TrainingLog()
+        self.lines = 0
+        self.steps = stage.steps or steps
+        self._tail = Tail(folder / (stage.watch or stage.log), at_end=stage.watch is None)
+        self._first: tuple[float, int] | None = None  # when, update: to tell the rate
+
+    def look(self) -> None:
+        """Read what has been added."""
+        for line in self._tail.lines():
+            if self.stage.watch is not None:
+                self.lines += line.startswith("H-")
+            elif self.stage.kind == "train":
+                self.log.feed(line)
+        if self._first is None and self.done:
+            self._first = (time.monotonic(), self.done)
+
+    @property
+    def done(self) -> int:
+        """Updates, or translated lines, so far."""
+        return self.lines if self.stage.watch is not None else self.log.updates
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the (last) start."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the rest will take at the rate so far; None: cannot be told yet."""
+        if self._first is None or not self.steps:
+            return None
+        since, first = self._first
+        if self.done <= first:
+            return None
+        rate = (self.done - first) / max(1e-3, time.monotonic() - since)
+        return max(0.0, (self.steps - self.done) / rate)
+
+    def figures(self) -> dict[str, str]:
+        """Return what is known as short texts, by column; what is unknown is left out."""
+        texts: dict[str, str] = {}
+        if self.steps and self.done:
+            texts["done"] = f"{min(self.done, self.steps):,}/{self.steps:,}"
+        if self.log.train:
+            point = self.log.train[max(self.log.train)]
+            texts["tokens/s"] = f"{point['wps']:,.0f}" if "wps" in point else ""
+            texts["loss"] = f"{point.get('nll_loss', point.get('loss', 0)):.3f}"
+        if (valid := self.log.last_valid) is not None:
+            texts["valid"] = f"{valid:.3f}"
+        if (left := self.left) is not None:
+            texts["left"] = format_seconds(left)
+        return texts
+
+
+class View(Protocol):
+    """What a runner tells about its work."""
+
+    def open(self, states: Mapping[str, StageState]) -> None:
+        """The run begins with stages in these states."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line."""
+
+    def started(self, stage: Stage, how: str) -> None:
+        """A stage starts; `how` says why it does so again, or nothing."""
+
+    def ended(self, stage: Stage, seconds: float) -> None:
+        """A stage has ended well."""
+
+    def update(self, running: Sequence[StageProgress], done: int, total: int) -> None:
+        """Called a few times a second."""
+
+    def close(self) -> None:
+        """The run is over, well or not."""
+
+
+class PlainView:
+    """One line an event, and one every 20 seconds for each running stage."""
+
+    def __init__(self, write: Any):
+        """`write` takes one line."""
+        self._write = write
+        self._next: dict[str, float] = {}
+
+    def open(self, states: Mapping[str, StageState]) -> None:
+        """Say how much there is and how much is done."""
+        done = sum(s.state == "done" for s in states.values())
+        self.say(f"{len(states)} stages, {done} done already")
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._write(f"[{time.strftime('%H:%M:%S')}] {text}")
+
+    def started(self, stage: Stage, how: str) -> None:
+        """Write that a stage starts."""
+        self.say(f"{stage.name}: starts{f' ({how})' if how else ''}")
+
+    def ended(self, stage: Stage, seconds: float) -> None:
+        """Write that a stage has ended."""
+        self._next.pop(stage.name, None)
+        self.say(f"{stage.name}: done in {format_seconds(seconds)}")
+
+    def update(self, running: Sequence[StageProgress], done: int, total: int) -> None:
+        """Show how running stages are going."""
+        now = time.monotonic()
+        for progress in running:
+            name = progress.stage.name
+            if now < self._next.setdefault(name, now + _PLAIN_INTERVAL):
+                continue
+            self._next[name] = now + _PLAIN_INTERVAL
+            figures = progress.figures()
+            texts = [_WORDING[key].format(text) for key, text in figures.items() if text]
+            if "left" not in figures:
+                texts.append(f"{format_seconds(progress.elapsed)} so far")
+            self.say(f"{name}: {', '.join(texts)}")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LiveView:
+    """A table of the running stages that redraws itself; finished ones scroll by above it."""
+
+    def __init__(self, console: Any):
+        from rich.live import Live
+
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._open = False
+
+    def open(self, states: Mapping[str, StageState]) -> None:
+        """Say how much there is and how much is done."""
+        done = sum(s.state == "done" for s in states.values())
+        self._console.print(f"{len(states)} stages, {done} done already", highlight=False)
+        self._live.start()
+        self._open = True
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def started(self, stage: Stage, how: str) -> None:
+        """Write that a stage starts."""
+        if how:
+            self.say(f"… {stage.name}: {how}")
+
+    def ended(self, stage: Stage, seconds: float) -> None:
+        """Write that a stage has ended."""
+        self._console.print(
+            f"[green]✓[/green] {stage.name} [dim]{format_seconds(seconds)}[/dim]", highlight=False
+        )
+
+    def update(self, running: Sequence[StageProgress], done: int, total: int) -> None:
+        """Show how running stages are going."""
+        if self._open:
+            self._live.update(self._render(running, done, total))
+
+    def _render(self, running: Sequence[StageProgress], done: int, total: int) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        columns = ("done", "tokens/s", "loss", "valid", "left")
+        table.add_column(f"stage ({done}/{total} done)", no_wrap=True)
+        table.add_column("", width=20)
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("elapsed", justify="right", no_wrap=True)
+        for progress in running:
+            figures = progress.figures()
+            bar = ProgressBar(
+                total=progress.steps if figures.get("done") else None,
+                completed=progress.done,
+                width=20,
+                pulse=not figures.get("done"),
+            )
+            table.add_row(
+                progress.stage.name,
+                bar,
+                *(figures.get(column, "") for column in columns),
+                format_seconds(progress.elapsed),
+            )
+        return table
+
+    def close(self) -> None:
+        """Take the table away."""
+        if self._open:
+            self._live.stop()
+            self._open = False

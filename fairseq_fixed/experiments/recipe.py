@@ -1,0 +1,322 @@
+"""From a recipe's name and overrides to a checked experiment; all errors at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fairseq_fixed.experiments import resources
+from fairseq_fixed.experiments.corpus import TextError, parse_limit
+from fairseq_fixed.experiments.errors import ExperimentError, RecipeError
+from fairseq_fixed.experiments.schema import CustomData, Recipe, SwordData
+from fairseq_fixed.experiments.systems import System, parse_systems
+from fairseq_fixed.experiments.validation import build, nearest
+
+__all__ = ["Experiment", "compose", "dump", "load", "read", "recipe_files"]
+
+logger = logging.getLogger(__name__)
+
+# sacrebleu's tokenizers for languages whose words are not split by spaces, and what they need.
+TOKENIZERS = {"zh": ("zh", None), "ja": ("ja-mecab", "MeCab"), "ko": ("ko-mecab", "mecab_ko")}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A checked recipe: its name, its settings, its systems in the order of the table."""
+
+    name: str
+    recipe: Recipe
+    systems: tuple[System, ...]
+
+    @property
+    def baseline(self) -> System:
+        """The system that the others are compared with."""
+        wanted = self.recipe.baseline
+        return next((s for s in self.systems if s.name == wanted), self.systems[0])
+
+    @property
+    def others(self) -> tuple[System, ...]:
+        """The systems compared with the baseline."""
+        return tuple(s for s in self.systems if s is not self.baseline)
+
+    @property
+    def tokenizer(self) -> str:
+        """BLEU's tokenizer."""
+        return self.recipe.score.tokenize or TOKENIZERS.get(self.recipe.target, ("13a", None))[0]
+
+
+def recipe_files() -> list[Path]:
+    """Return the recipes that come with the project."""
+    return sorted((resources.configs_folder() / "recipe").glob("*.yaml"))
+
+
+def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a recipe with its defaults and overrides as plain data, composed by Hydra.
+
+    Args:
+        recipe: a name in `configs/recipe`, or the path of a YAML file, whose `defaults` may name
+            `/train: …` and `/recipe/…` of the project.
+        overrides: Hydra's `key=value`. A key that the YAML does not hold is added, so that it is
+            the validation that judges it; a group (`train=…`) chooses another file.
+
+    Raises:
+        ExperimentError: there is no such recipe, or Hydra refuses an override.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    configs = resources.configs_folder()
+    file = Path(recipe)
+    if file.suffix in (".yaml", ".yml"):
+        if not file.is_file():
+            raise ExperimentError(f"there is no file {recipe}")
+        folder, name = file.resolve().parent, file.stem
+    else:
+        names = [f.stem for f in recipe_files()]
+        if recipe not in names:
+            raise ExperimentError(
+                f"there is no recipe {recipe!r}; {nearest(recipe, names)} "
+                "(fairseq-fixed recipes lists them; a path ending in .yaml names one's own)"
+            )
+        folder, name = configs, f"recipe/{recipe}"
+    try:
+        words = [f"hydra.searchpath=[file://{configs}]", *_adding(overrides, configs)]
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(folder), version_base="1.1"):
+            config = hydra_compose(config_name=name, overrides=words)
+        content = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ExperimentError(f"recipe {recipe!r} cannot be composed: {error}") from error
+    except yaml.YAMLError as error:
+        raise ExperimentError(f"recipe {recipe!r} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ExperimentError(f"recipe {recipe!r} holds no keys and values")
+    return _without_blanks(content)
+
+
+def _without_blanks(content: Mapping[Any, Any]) -> dict[str, Any]:
+    """Drop YAML's `???`, which says that a key must be given."""
+    return {
+        str(key): _without_blanks(value) if isinstance(value, Mapping) else value
+        for key, value in content.items()
+        if value != "???"
+    }
+
+
+def _adding(overrides: Sequence[str], configs: Path) -> list[str]:
+    """Turn `key=value` into Hydra's `++key=value`, unless the key is a group of files."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    words = []
+    parser = OverridesParser.create()
+    for text in overrides:
+        try:
+            parsed = parser.parse_override(text)
+        except HydraException as error:
+            raise ExperimentError(
+                f"cannot read the override {text!r}: {error}. Overrides look like "
+                "train.max_update=500 or systems=[vanilla,7f+1l]"
+            ) from error
+        key = parsed.key_or_group
+        is_file_choice = (
+            isinstance(parsed._value, str) and (configs / key / f"{parsed._value}.yaml").is_file()
+        )
+        plain = text[:1] not in "+~" and not is_file_choice
+        words.append(f"++{text}" if plain else text)
+    return words
+
+
+def load(recipe: str, overrides: Sequence[str] = ()) -> Experiment:
+    """Compose and check a recipe.
+
+    Raises:
+        ExperimentError: it cannot be composed.
+        RecipeError: everything that is wrong with it.
+    """
+    return check(
+        Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe,
+        compose(recipe, overrides),
+    )
+
+
+def read(folder: Path) -> Experiment:
+    """Return the experiment of a run's folder, from its `recipe.yaml`.
+
+    Raises:
+        ExperimentError: the folder holds no run.
+    """
+    from fairseq_fixed.experiments.paths import RECIPE
+
+    file = folder / RECIPE if folder.is_dir() else folder
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ExperimentError(
+            f"{folder} is not the folder of a run: {file.name} is missing or unreadable"
+        ) from error
+    if not isinstance(content, dict):
+        raise ExperimentError(f"{file} holds no recipe")
+    name = str(content.pop("name", file.parent.name))
+    return check(name, content, files=False)
+
+
+def dump(experiment: Experiment) -> str:
+    """Return the recipe as composed, every default filled in, as YAML for `read`."""
+    content = {"name": experiment.name, **dataclasses.asdict(experiment.recipe)}
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+
+
+def check(name: str, content: Mapping[str, Any], *, files: bool = True) -> Experiment:
+    """Return the experiment that plain data describes.
+
+    Args:
+        name: the recipe's name.
+        content: keys and values, as composed.
+        files: whether the data files must be there.
+
+    Raises:
+        RecipeError: everything that is wrong with it.
+    """
+    errors: list[str] = []
+    recipe = build(Recipe, content, "", errors)
+    if recipe is None:
+        raise RecipeError(name, errors)
+    _check_numbers(recipe, errors)
+    _check_pair(recipe, errors)
+    _check_data(recipe, errors, files)
+    systems = parse_systems(
+        recipe.systems, recipe.model, resources.configs_folder() / "model", errors
+    )
+    _check_comparison(recipe, systems, errors)
+    if errors:
+        raise RecipeError(name, errors)
+    return Experiment(name, recipe, tuple(systems))
+
+
+def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
+    model, train, translate = recipe.model, recipe.train, recipe.translate
+    positive = {
+        "subwords.size": recipe.subwords.size,
+        "model.layers": model.layers,
+        "model.encoder_layers": model.encoder_layers,
+        "model.decoder_layers": model.decoder_layers,
+        "model.dim": model.dim,
+        "model.ffn": model.ffn,
+        "model.heads": model.heads,
+        "model.decoder_heads": model.decoder_heads,
+        "model.max_positions": model.max_positions,
+        "train.max_update": train.max_update,
+        "train.max_tokens": train.max_tokens,
+        "train.update_freq": train.update_freq,
+        "train.lr": train.lr,
+        "train.save_every": train.save_every,
+        "train.average": train.average,
+        "train.log_every": train.log_every,
+        "translate.beam": translate.beam,
+        "translate.max_tokens": translate.max_tokens,
+        "score.bootstrap": recipe.score.bootstrap,
+        "threads": recipe.threads,
+        "jobs": recipe.jobs,
+    }
+    errors += [
+        f"{key}: must be above 0, is {value}"
+        for key, value in positive.items()
+        if value is not None and value <= 0
+    ]
+    for key, value in (
+        ("model.dropout", model.dropout),
+        ("model.attention_dropout", model.attention_dropout),
+        ("model.activation_dropout", model.activation_dropout),
+        ("train.label_smoothing", train.label_smoothing),
+    ):
+        if not 0 <= value < 1:
+            errors.append(f"{key}: must be at least 0 and below 1, is {value}")
+    for key, heads in (("heads", model.heads), ("decoder_heads", model.decoder_heads)):
+        if heads and heads > 0 and model.dim % heads:
+            errors.append(f"model.dim: {model.dim} is not divisible by model.{key} = {heads}")
+    for section, tokens in (("train", train.max_tokens), ("translate", translate.max_tokens)):
+        if 0 < tokens < model.max_positions:
+            errors.append(
+                f"{section}.max_tokens: {tokens} is below model.max_positions = "
+                f"{model.max_positions}, so that a long sentence fits in no batch"
+            )
+
+
+def _check_pair(recipe: Recipe, errors: list[str]) -> None:
+    codes = recipe.pair.split("-")
+    if len(codes) != 2 or not all(re.fullmatch(r"[A-Za-z_]+", code) for code in codes):
+        errors.append(f"pair: expected two language codes, as in es-en, got {recipe.pair!r}")
+    elif codes[0] == codes[1]:
+        errors.append(f"pair: {recipe.pair!r} names the same language twice")
+    name, module = TOKENIZERS.get(codes[-1], ("13a", None))
+    wanted = recipe.score.tokenize or name
+    if module and wanted == name and "bleu" in recipe.score.metrics:
+        from importlib.util import find_spec
+
+        if find_spec(module) is None:
+            extra = codes[-1]
+            errors.append(
+                f"score.tokenize: BLEU for {extra} needs sacrebleu's {name}: "
+                f"pip install 'sacrebleu[{extra}]', or set score.tokenize to char"
+            )
+
+
+def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
+    data = recipe.data
+    try:
+        parse_limit(data.limit)
+    except TextError as error:
+        errors.append(f"data.limit: {error}")
+    if isinstance(data, SwordData):
+        if sorted(recipe.pair.split("-")) != ["en", "es"]:
+            errors.append(f"pair: the embedded Bibles are es-en and en-es, not {recipe.pair!r}")
+        return
+    _absolute(data)
+    for split in ("train", "valid", "test"):
+        names = getattr(data, split)
+        if len(names) > 2:
+            errors.append(f"data.{split}: expected one or two files, got {len(names)}")
+        if files:
+            errors += [
+                f"data.{split}: there is no file {name}"
+                for name in names
+                if not Path(name).is_file()
+            ]
+
+
+def _absolute(data: CustomData) -> None:
+    """Stages run in the run's folder: paths relative to where the user is are made absolute."""
+    for split in ("train", "valid", "test"):
+        names = [str(Path(n).expanduser().absolute()) for n in getattr(data, split)]
+        setattr(data, split, names)
+
+
+def _check_comparison(recipe: Recipe, systems: Sequence[System], errors: list[str]) -> None:
+    if not recipe.systems:
+        errors.append("systems: none is given; vanilla,7f+1l would be two")
+    if recipe.baseline is not None and recipe.baseline not in [s.name for s in systems]:
+        names = [s.name for s in systems]
+        errors.append(
+            f"baseline: {recipe.baseline!r} is not one of the systems; "
+            f"{nearest(recipe.baseline, names)}"
+        )
+    if not recipe.seeds:
+        errors.append("seeds: none is given")
+    if len(set(recipe.seeds)) < len(recipe.seeds):
+        errors.append(f"seeds: one is there twice: {recipe.seeds}")
+    if any(seed < 0 for seed in recipe.seeds):
+        errors.append("seeds: must be 0 or above")
+    if not recipe.score.metrics:
+        errors.append("score.metrics: none is given")

@@ -1,0 +1,243 @@
+"""The report of a run: Markdown for people, JSON for programs, a PNG of the learning curves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_fixed.experiments import machine, paths
+from fairseq_fixed.experiments.curves import draw_curves
+from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.recipe import Experiment
+from fairseq_fixed.experiments.scoring import read_lines
+from fairseq_fixed.experiments.stamps import read_json, write_json
+from fairseq_fixed.experiments.summary import describe_difference, format_spread, summarise
+
+__all__ = ["METRIC_NAMES", "build_report", "table", "write_report"]
+
+METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
+_SAMPLE_SEED = 1  # the sentences shown are drawn, not chosen
+_SAMPLE_WORDS = (6, 30)
+
+
+def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """Return the report of a run as plain data.
+
+    Args:
+        experiment: the recipe.
+        folder: the run's folder.
+
+    Raises:
+        ExperimentError: a result is missing.
+    """
+    results = []
+    for system in experiment.systems:
+        for seed in experiment.recipe.seeds:
+            file = folder / paths.seed_folder(system.slug, seed) / paths.RESULT
+            result = read_json(file)
+            if result is None:
+                raise ExperimentError(f"{file} is missing: the run is not finished")
+            results.append(result)
+    significance = None
+    if experiment.others:
+        significance = read_json(folder / paths.SIGNIFICANCE)
+        if significance is None:
+            raise ExperimentError(f"{folder / paths.SIGNIFICANCE} is missing")
+    alpha = experiment.recipe.score.alpha
+    return {
+        "recipe": experiment.name,
+        "pair": experiment.recipe.pair,
+        "baseline": experiment.baseline.name,
+        "seeds": experiment.recipe.seeds,
+        "alpha": alpha,
+        "rows": summarise(
+            results, baseline=experiment.baseline.slug, significance=significance, alpha=alpha
+        ),
+        "signatures": {m: s["signature"] for m, s in results[0]["scores"].items()},
+        "significance": significance,
+        "samples": _samples(experiment, folder),
+        "results": results,
+        "machine": machine.describe_machine(),
+        "versions": machine.versions(),
+        "commit": machine.git_commit(),
+    }
+
+
+def write_report(experiment: Experiment, folder: Path) -> Path:
+    """Write `report.md`, `report.json` and `curves.png` in the run's folder.
+
+    Returns:
+        The Markdown file.
+    """
+    report = build_report(experiment, folder)
+    place = folder / paths.REPORT
+    place.mkdir(parents=True, exist_ok=True)
+    title = f"{experiment.name} ({experiment.recipe.pair})"
+    draw_curves(report["results"], place / "curves.png", title=title)
+    write_json(place / "report.json", report)
+    markdown = place / "report.md"
+    draft = place / ".report.md.tmp"
+    draft.write_text(render(report, experiment), encoding="utf-8")
+    draft.replace(markdown)
+    return markdown
+
+
+def table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the main table, as texts."""
+    metrics = list(report["signatures"])
+    header = ["system", "parameters", "tokens/s", "updates", "valid loss"]
+    header += [METRIC_NAMES.get(m, m) for m in metrics]
+    header += [f"Δ{METRIC_NAMES.get(m, m)}" for m in metrics]
+    rows = []
+    for row in report["rows"]:
+        updates = sorted(set(row["updates"]))
+        cells = [
+            row["system"],
+            _integer(row["parameters"]),
+            _integer(row["tokens_per_second"]),
+            "-".join(_integer(u) for u in dict.fromkeys((updates[0], updates[-1]))),
+            "" if row["valid_loss"] is None else f"{row['valid_loss']:.3f}",
+        ]
+        cells[4] += "" if row["converged"] else "*"
+        cells += [format_spread(row["scores"][m]) for m in metrics]
+        for m in metrics:
+            difference = row["differences"].get(m)
+            if row["baseline"]:
+                cells.append("baseline")
+            else:
+                cells.append(describe_difference(difference) if difference else "")
+        rows.append(cells)
+    return header, rows
+
+
+def notes(report: Mapping[str, Any]) -> list[str]:
+    """Return what must be said about the table."""
+    seeds = report["seeds"]
+    if len(seeds) == 1:
+        lines = [
+            f"One seed ({seeds[0]}): the differences hold for these two trainings; one seed proves "
+            "nothing about the systems."
+            if len(report["rows"]) == 2
+            else f"One seed ({seeds[0]}): one seed proves nothing about the systems."
+        ]
+    else:
+        lines = [
+            f"{len(seeds)} seeds ({', '.join(map(str, seeds))}): mean ± standard deviation. A "
+            "difference is called significant only if it is so with every seed."
+        ]
+    if report["significance"]:
+        kinds = list(next(iter(report["significance"]["seeds"].values()))["tests"])
+        names = {
+            "bootstrap": "paired bootstrap",
+            "randomisation": "paired approximate randomisation",
+        }
+        tests = " and ".join(names[k] for k in kinds)
+        lines.append(
+            f"Significance against {report['baseline']} by {tests}: the larger p is shown; above "
+            f"{report['alpha']:g} a difference is not significant."
+        )
+    lines.append(
+        "tokens/s: target tokens a second in training. valid loss: bits a subword, last validation."
+    )
+    if any(not row["converged"] for row in report["rows"]):
+        lines.append(
+            "\\* not converged: the lowest validation loss is among the last five, so more updates "
+            "would still help."
+        )
+    for result in report["results"]:
+        test = result["test"]
+        count = test["too_long_source"] + test["too_long_reference"]
+        if count:
+            lines.append(
+                f"{result['system']}, seed {result['seed']}: {count} of {test['sentences']} test "
+                "sentences were too long for model.max_positions and count as empty translations."
+            )
+        if result["training"]["skipped_sentences"]:
+            lines.append(
+                f"{result['system']}, seed {result['seed']}: fairseq skipped "
+                f"{result['training']['skipped_sentences']} too long sentences in training."
+            )
+    return lines
+
+
+def render(report: Mapping[str, Any], experiment: Experiment) -> str:
+    """Return the report as Markdown."""
+    header, rows = table(report)
+    lines = [f"# {report['recipe']}: {report['pair']}", ""]
+    if experiment.recipe.description:
+        lines += [experiment.recipe.description, ""]
+    lines += _markdown_table(header, rows)
+    lines += ["", *(f"- {note}" for note in notes(report)), ""]
+    lines += ["![learning curves](curves.png)", "", "## Translations", ""]
+    for sample in report["samples"]:
+        lines += [f"**{sample['key']}**" if sample["key"] else f"**Line {sample['line']}**", ""]
+        lines += [f"- source: {sample['source']}", f"- reference: {sample['reference']}"]
+        lines += [f"- {name}: {text or '(empty)'}" for name, text in sample["systems"].items()]
+        lines.append("")
+    if len(report["seeds"]) > 1:
+        lines += ["## Seeds", ""]
+        head = ["system", "seed", *(METRIC_NAMES.get(m, m) for m in report["signatures"])]
+        body = [
+            [r["system"], str(r["seed"]), *(f"{s['score']:.2f}" for s in r["scores"].values())]
+            for r in report["results"]
+        ]
+        lines += [*_markdown_table(head, body), ""]
+    lines += ["## Signatures", ""]
+    lines += [f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()]
+    if report["significance"]:
+        first = next(iter(report["significance"]["seeds"].values()))
+        for test, by_metric in first["signatures"].items():
+            lines += [f"- {test}, {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in by_metric.items()]
+    lines += ["", "## Made with", ""]
+    lines += [f"- {name} {version}" for name, version in report["versions"].items()]
+    commit = report["commit"]
+    lines.append(f"- commit {commit}" if commit else "- no git clone: the commit is not known")
+    box = report["machine"]
+    lines.append(
+        f"- {box['processor']}, {box['cores']} cores, {box['memory_gib']} GiB, {box['system']}"
+        + (f", {', '.join(box['gpus'])}" if box["gpus"] else ", no GPU")
+    )
+    lines.append("- every command: `commands.sh`; every setting: `recipe.yaml`")
+    return "\n".join(lines) + "\n"
+
+
+def _samples(experiment: Experiment, folder: Path) -> list[dict[str, Any]]:
+    recipe = experiment.recipe
+    source = read_lines(folder / paths.RAW / f"test.{recipe.source}")
+    reference = read_lines(folder / paths.RAW / f"test.{recipe.target}")
+    keys_file = folder / paths.RAW / "test.keys"
+    keys = read_lines(keys_file) if keys_file.is_file() else []
+    seed = recipe.seeds[0]
+    translations = {
+        system.name: read_lines(folder / paths.seed_folder(system.slug, seed) / paths.HYPOTHESES)
+        for system in experiment.systems
+    }
+    shortest, longest = _SAMPLE_WORDS
+    fitting = [i for i, line in enumerate(source) if shortest <= len(line.split()) <= longest]
+    candidates = fitting if len(fitting) >= recipe.samples else list(range(len(source)))
+    count = min(max(0, recipe.samples), len(candidates))
+    chosen = sorted(random.Random(_SAMPLE_SEED).sample(candidates, count))
+    return [
+        {
+            "line": i + 1,
+            "key": keys[i] if i < len(keys) else "",
+            "source": source[i],
+            "reference": reference[i],
+            "systems": {name: lines[i] for name, lines in translations.items()},
+        }
+        for i in chosen
+    ]
+
+
+def _integer(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    marks = ["---", *["---:"] * (len(header) - 1)]
+    return [line(header), line(marks), *(line(row) for row in rows)]

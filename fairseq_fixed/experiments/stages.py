@@ -1,0 +1,366 @@
+"""A checked recipe becomes a plan: corpus → subwords → preprocess → train … → report."""
+
+from __future__ import annotations
+
+from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments.plan import Plan, Stage
+from fairseq_fixed.experiments.recipe import Experiment
+from fairseq_fixed.experiments.schema import CustomData
+from fairseq_fixed.experiments.systems import System, render_flags
+
+__all__ = ["VERB", "compile_plan"]
+
+VERB = ("python", "-m", "fairseq_fixed.cli")
+_OURS = "fairseq-fixed-attention"
+# fairseq drops the last batch of a data set, the longest sentences, if its size is no multiple of 8
+# (0.12.3 and main do): without this option up to 7 test sentences get no translation.
+_READING = (
+    "--required-batch-size-multiple", "1",
+    "--num-workers", "0", "--skip-invalid-size-inputs-valid-test",
+)  # fmt: skip
+_TRAINING_TOOLS = ("torch", "fairseq", _OURS)
+
+
+def compile_plan(experiment: Experiment) -> Plan:
+    """Return the stages of an experiment, in an order in which they could run one by one."""
+    runs = [(system, seed) for seed in experiment.recipe.seeds for system in experiment.systems]
+    stages = [_corpus(experiment), _subwords(experiment), _preprocess(experiment)]
+    # One model after the other, so that the first result is there before the last training starts.
+    each = (_train, _average, _translate, _hypotheses, _score, _result)
+    stages += [make(experiment, *run) for run in runs for make in each]
+    if experiment.others:
+        stages.append(_compare(experiment))
+    stages.append(_report(experiment))
+    return Plan(stages)
+
+
+def _raw(experiment: Experiment, split: str, language: str) -> str:
+    return f"{paths.RAW}/{split}.{language}"
+
+
+def _languages(experiment: Experiment) -> tuple[str, str]:
+    return experiment.recipe.source, experiment.recipe.target
+
+
+def _corpus(experiment: Experiment) -> Stage:
+    recipe, data = experiment.recipe, experiment.recipe.data
+    options: tuple[str, ...] = ("--out", paths.RAW, "--pair", recipe.pair)
+    if data.limit is not None:
+        options += ("--limit", data.limit)
+    if data.max_words is not None:
+        options += ("--max-words", str(data.max_words))
+    if not isinstance(data, CustomData):
+        return Stage(
+            name="corpus",
+            argv=("python", "{data}/sword.py", *options),
+            outputs=(f"{paths.RAW}/",),
+            tools=(_OURS,),
+        )
+    for split in paths.SPLITS:
+        for name in getattr(data, split):
+            options += (f"--{split}", name)
+    return Stage(
+        name="corpus",
+        argv=(*VERB, "prepare", *options, "--held-out", str(data.held_out)),
+        inputs=tuple(name for split in paths.SPLITS for name in getattr(data, split)),
+        outputs=(f"{paths.RAW}/",),
+        tools=(_OURS,),
+    )
+
+
+def _subwords(experiment: Experiment) -> Stage:
+    settings = experiment.recipe.subwords
+    return Stage(
+        name="subwords",
+        argv=(
+            *VERB, "subwords", paths.RAW, "--pair", experiment.recipe.pair,
+            "--size", str(settings.size), "--type", settings.type,
+            "--character-coverage", _number(settings.character_coverage), "--out", paths.SUBWORDS,
+        ),
+        inputs=tuple(
+            _raw(experiment, split, language)
+            for split in paths.SPLITS
+            for language in _languages(experiment)
+        ),
+        outputs=(f"{paths.SUBWORDS}/",),
+        tools=("sentencepiece", _OURS),
+    )  # fmt: skip
+
+
+def _encoded(experiment: Experiment, *splits: str) -> tuple[str, ...]:
+    languages = _languages(experiment)
+    return tuple(
+        f"{paths.SUBWORDS}/{split}.{language}" for split in splits for language in languages
+    )
+
+
+def _preprocess(experiment: Experiment) -> Stage:
+    source, target = _languages(experiment)
+    return Stage(
+        name="preprocess",
+        argv=(
+            "fairseq-preprocess", "--source-lang", source, "--target-lang", target,
+            "--joined-dictionary",
+            "--trainpref", f"{paths.SUBWORDS}/train",
+            "--validpref", f"{paths.SUBWORDS}/valid",
+            "--testpref", f"{paths.SUBWORDS}/test",
+            "--destdir", paths.BINARY, "--workers", "1",
+        ),
+        inputs=_encoded(experiment, *paths.SPLITS),
+        outputs=(f"{paths.BINARY}/",),
+        tools=("fairseq",),
+    )  # fmt: skip
+
+
+def _binary(experiment: Experiment, *splits: str) -> tuple[str, ...]:
+    pair = experiment.recipe.pair
+    languages = _languages(experiment)
+    dictionaries = tuple(f"{paths.BINARY}/dict.{language}.txt" for language in languages)
+    return dictionaries + tuple(
+        f"{paths.BINARY}/{split}.{pair}.{language}.{kind}"
+        for split in splits
+        for language in languages
+        for kind in ("bin", "idx")
+    )
+
+
+def _size(experiment: Experiment) -> tuple[str, ...]:
+    model = experiment.recipe.model
+    shared = ("--share-all-embeddings",) if model.share_all_embeddings else ()
+    return (
+        "--encoder-layers", str(model.encoder_layers or model.layers),
+        "--decoder-layers", str(model.decoder_layers or model.layers),
+        "--encoder-embed-dim", str(model.dim), "--decoder-embed-dim", str(model.dim),
+        "--encoder-ffn-embed-dim", str(model.ffn), "--decoder-ffn-embed-dim", str(model.ffn),
+        "--encoder-attention-heads", str(model.heads),
+        "--decoder-attention-heads", str(model.decoder_heads or model.heads),
+        *shared,
+        "--dropout", _number(model.dropout),
+        "--attention-dropout", _number(model.attention_dropout),
+        "--activation-dropout", _number(model.activation_dropout),
+        *_positions(experiment),
+        *render_flags(model.flags),
+    )  # fmt: skip
+
+
+def _positions(experiment: Experiment) -> tuple[str, ...]:
+    longest = str(experiment.recipe.model.max_positions)
+    return ("--max-source-positions", longest, "--max-target-positions", longest)
+
+
+def _budget(experiment: Experiment) -> tuple[str, ...]:
+    train = experiment.recipe.train
+    every = str(train.save_every)
+    # Epochs neither validate nor save: all systems are looked at after the same updates.
+    never = "1000000"
+    options: tuple[str, ...] = (
+        "--max-update", str(train.max_update),
+        "--validate-interval-updates", every, "--save-interval-updates", every,
+        "--keep-interval-updates", str(train.average), "--no-epoch-checkpoints",
+        "--validate-interval", never, "--save-interval", never,
+        "--log-format", "json", "--log-interval", str(train.log_every),
+    )  # fmt: skip
+    if train.max_hours:
+        options += ("--stop-time-hours", _number(train.max_hours))
+    if train.patience:
+        options += ("--patience", str(train.patience))
+    return options
+
+
+def _optimiser(experiment: Experiment) -> tuple[str, ...]:
+    train = experiment.recipe.train
+    options: tuple[str, ...] = (
+        "--max-tokens", str(train.max_tokens), "--update-freq", str(train.update_freq),
+        "--optimizer", train.optimizer,
+        "--lr", _number(train.lr), "--lr-scheduler", train.lr_scheduler,
+        "--clip-norm", _number(train.clip_norm), "--weight-decay", _number(train.weight_decay),
+        "--criterion", "label_smoothed_cross_entropy",
+        "--label-smoothing", _number(train.label_smoothing),
+    )  # fmt: skip
+    if train.optimizer == "adam":
+        options += ("--adam-betas", train.adam_betas)
+    if train.warmup_updates:
+        options += ("--warmup-updates", str(train.warmup_updates))
+    return options
+
+
+def _train(experiment: Experiment, system: System, seed: int) -> Stage:
+    train = experiment.recipe.train
+    source, target = _languages(experiment)
+    folder = paths.checkpoints(system.slug, seed)
+    board: tuple[str, ...] = ()
+    if train.tensorboard:
+        board = ("--tensorboard-logdir", f"{paths.seed_folder(system.slug, seed)}/tensorboard")
+    return Stage(
+        name=paths.stage_name("train", system.slug, seed),
+        argv=(
+            "fairseq-train", paths.BINARY, "--user-dir", "{plugin}",
+            "--task", "translation", "--source-lang", source, "--target-lang", target,
+            "--save-dir", folder, "--seed", str(seed),
+            *_size(experiment), *_optimiser(experiment), *_budget(experiment),
+            *_READING, *board,
+            *render_flags(train.flags),
+            # last, so that a system's own options win
+            *system.arguments,
+        ),
+        inputs=_binary(experiment, "train", "valid"),
+        outputs=(f"{folder}/",),
+        tools=_TRAINING_TOOLS,
+        resumable=True,
+        before_resume=(*VERB, "mend", folder, "--max-update", str(train.max_update)),
+        device=True,
+        steps=train.max_update,
+    )  # fmt: skip
+
+
+def _average(experiment: Experiment, system: System, seed: int) -> Stage:
+    source = paths.checkpoints(system.slug, seed)
+    output = f"{paths.seed_folder(system.slug, seed)}/{paths.AVERAGED}"
+    return Stage(
+        name=paths.stage_name("average", system.slug, seed),
+        argv=(
+            *VERB, "average", source, "--last", str(experiment.recipe.train.average),
+            "--out", output,
+        ),
+        inputs=(f"{source}/",),
+        outputs=(output,),
+        tools=("torch", _OURS),
+    )  # fmt: skip
+
+
+def _translate(experiment: Experiment, system: System, seed: int) -> Stage:
+    settings = experiment.recipe.translate
+    source, target = _languages(experiment)
+    folder = paths.seed_folder(system.slug, seed)
+    return Stage(
+        name=paths.stage_name("translate", system.slug, seed),
+        argv=(
+            "fairseq-generate", paths.BINARY, "--user-dir", "{plugin}",
+            "--task", "translation", "--source-lang", source, "--target-lang", target,
+            "--path", f"{folder}/{paths.AVERAGED}", "--gen-subset", "test",
+            "--results-path", folder,
+            "--beam", str(settings.beam), "--lenpen", _number(settings.length_penalty),
+            "--max-len-a", _number(settings.max_len_a), "--max-len-b", str(settings.max_len_b),
+            "--max-tokens", str(settings.max_tokens),
+            *_positions(experiment),
+            *_READING,
+            *render_flags(settings.flags),
+        ),
+        inputs=(*_binary(experiment, "test"), f"{folder}/{paths.AVERAGED}"),
+        outputs=(f"{folder}/{paths.GENERATED}",),
+        tools=_TRAINING_TOOLS,
+        device=True,
+        watch=f"{folder}/{paths.GENERATED}",
+    )  # fmt: skip
+
+
+def _hypotheses(experiment: Experiment, system: System, seed: int) -> Stage:
+    folder = paths.seed_folder(system.slug, seed)
+    source, target = _encoded(experiment, "test")
+    model = f"{paths.SUBWORDS}/model.model"
+    outputs = (f"{folder}/{paths.HYPOTHESES}", f"{folder}/{paths.HYPOTHESES_INFO}")
+    return Stage(
+        name=paths.stage_name("hypotheses", system.slug, seed),
+        argv=(
+            *VERB, "hypotheses", f"{folder}/{paths.GENERATED}", "--subwords", model,
+            "--source", source, "--target", target,
+            "--max-positions", str(experiment.recipe.model.max_positions),
+            "--out", outputs[0], "--info", outputs[1],
+        ),
+        inputs=(f"{folder}/{paths.GENERATED}", model, source, target),
+        outputs=outputs,
+        tools=("sentencepiece", _OURS),
+    )  # fmt: skip
+
+
+def _scoring(experiment: Experiment) -> tuple[str, ...]:
+    return (
+        "--metrics", ",".join(experiment.recipe.score.metrics),
+        "--tokenize", experiment.tokenizer,
+    )  # fmt: skip
+
+
+def _score(experiment: Experiment, system: System, seed: int) -> Stage:
+    folder = paths.seed_folder(system.slug, seed)
+    reference = _raw(experiment, "test", experiment.recipe.target)
+    hypotheses = f"{folder}/{paths.HYPOTHESES}"
+    return Stage(
+        name=paths.stage_name("score", system.slug, seed),
+        argv=(
+            *VERB, "score", hypotheses, "--reference", reference, *_scoring(experiment),
+            "--out", f"{folder}/{paths.SCORE}",
+        ),
+        inputs=(hypotheses, reference),
+        outputs=(f"{folder}/{paths.SCORE}",),
+        tools=("sacrebleu",),
+    )  # fmt: skip
+
+
+def _result(experiment: Experiment, system: System, seed: int) -> Stage:
+    folder = paths.seed_folder(system.slug, seed)
+    return Stage(
+        name=paths.stage_name("result", system.slug, seed),
+        argv=(*VERB, "result", "--recipe", paths.RECIPE, "--system", system.slug,
+              "--seed", str(seed)),
+        # The log is not an input: a killed and resumed training may end with the same model and
+        # another log. The checkpoints, which come with it, stand for both.
+        inputs=(
+            paths.RECIPE,
+            f"{paths.checkpoints(system.slug, seed)}/",
+            f"{folder}/{paths.SCORE}",
+            f"{folder}/{paths.HYPOTHESES_INFO}",
+        ),
+        outputs=(f"{folder}/{paths.RESULT}",),
+        tools=(_OURS,),
+    )  # fmt: skip
+
+
+def _all_of(experiment: Experiment, name: str) -> tuple[str, ...]:
+    return tuple(
+        f"{paths.seed_folder(system.slug, seed)}/{name}"
+        for system in experiment.systems
+        for seed in experiment.recipe.seeds
+    )
+
+
+def _compare(experiment: Experiment) -> Stage:
+    score = experiment.recipe.score
+    reference = _raw(experiment, "test", experiment.recipe.target)
+    others: tuple[str, ...] = ()
+    for system in experiment.others:
+        others += ("--system", f"systems/{system.slug}")
+    return Stage(
+        name="compare",
+        argv=(
+            *VERB, "compare", "--reference", reference, *_scoring(experiment),
+            "--bootstrap", str(score.bootstrap), "--trials", str(score.trials),
+            "--seeds", ",".join(map(str, experiment.recipe.seeds)),
+            "--baseline", f"systems/{experiment.baseline.slug}", *others,
+            "--out", paths.SIGNIFICANCE,
+        ),
+        inputs=(reference, *_all_of(experiment, paths.HYPOTHESES)),
+        outputs=(paths.SIGNIFICANCE,),
+        tools=("sacrebleu", _OURS),
+    )  # fmt: skip
+
+
+def _report(experiment: Experiment) -> Stage:
+    inputs = [
+        paths.RECIPE,
+        *_all_of(experiment, paths.RESULT),
+        *_all_of(experiment, paths.HYPOTHESES),
+        *(_raw(experiment, "test", language) for language in _languages(experiment)),
+    ]
+    if experiment.others:
+        inputs.append(paths.SIGNIFICANCE)
+    return Stage(
+        name="report",
+        argv=(*VERB, "write-report", "--recipe", paths.RECIPE),
+        inputs=tuple(inputs),
+        outputs=tuple(f"{paths.REPORT}/{n}" for n in ("report.md", "report.json", "curves.png")),
+        tools=(_OURS,),
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if abs(value) >= 1e-4 or value == 0 else repr(value)

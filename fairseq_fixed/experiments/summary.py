@@ -1,0 +1,113 @@
+"""Results of several seeds become the rows of a table, with what the tests say of differences."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["STILL_FALLING", "describe_difference", "format_spread", "summarise"]
+
+# A training whose lowest validation loss is at most so many validations ago has not converged.
+STILL_FALLING = 5
+
+
+def summarise(
+    results: Sequence[Mapping[str, Any]],
+    *,
+    baseline: str,
+    significance: Mapping[str, Any] | None,
+    alpha: float,
+) -> list[dict[str, Any]]:
+    """Return one row a system, in the order of `results`.
+
+    Args:
+        results: of :func:`results.make_result`, all systems and seeds.
+        baseline: the baseline's slug.
+        significance: what the verb `compare` wrote, by seed; None without other systems.
+        alpha: p above it is called not significant.
+
+    Returns:
+        Rows with `system`, `slug`, `baseline` (whether it is), `seeds`, `parameters`,
+        `tokens_per_second`, `updates`, `valid_loss`, `converged`, `scores` (by metric: `mean`,
+        `spread` (standard deviation, None for one seed), `values`), and `differences` (by metric:
+        `mean` against the baseline, and `p` by test and seed).
+    """
+    by_slug: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        by_slug.setdefault(result["slug"], []).append(result)
+    rows = []
+    for slug, runs in by_slug.items():
+        row: dict[str, Any] = {
+            "system": runs[0]["system"],
+            "slug": slug,
+            "baseline": slug == baseline,
+            "seeds": [run["seed"] for run in runs],
+            "parameters": runs[0]["training"]["parameters"],
+            "tokens_per_second": _mean(run["training"]["tokens_per_second"] for run in runs),
+            "updates": [run["training"]["updates"] for run in runs],
+            "valid_loss": _mean(run["training"]["valid_loss"] for run in runs),
+            "converged": all(
+                run["training"]["validations_since_best"] >= STILL_FALLING for run in runs
+            ),
+            "scores": {},
+            "differences": {},
+        }
+        for metric in runs[0]["scores"]:
+            values = [run["scores"][metric]["score"] for run in runs]
+            row["scores"][metric] = {
+                "mean": statistics.mean(values),
+                "spread": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+            }
+        rows.append(row)
+    base = next((row for row in rows if row["baseline"]), None)
+    for row in rows:
+        if base is None or row is base or significance is None:
+            continue
+        for metric, score in row["scores"].items():
+            difference = score["mean"] - base["scores"][metric]["mean"]
+            tests = _p_values(significance, metric, row["slug"])
+            row["differences"][metric] = {
+                "mean": difference,
+                "p": tests,
+                "significant": bool(tests)
+                and all(p is not None and p <= alpha for ps in tests.values() for p in ps),
+            }
+    return rows
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.mean(known) if known else None
+
+
+def _p_values(
+    significance: Mapping[str, Any], metric: str, slug: str
+) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for seed in significance["seeds"].values():
+        for test, by_metric in seed["tests"].items():
+            p = by_metric.get(metric, {}).get(slug, {}).get("p")
+            found.setdefault(test, []).append(p)
+    return found
+
+
+def format_spread(score: Mapping[str, Any]) -> str:
+    """Return `16.7`, or `16.7 ± 0.3` (standard deviation) over several seeds."""
+    if score["spread"] is None:
+        return f"{score['mean']:.1f}"
+    return f"{score['mean']:.1f} ± {score['spread']:.1f}"
+
+
+def describe_difference(difference: Mapping[str, Any]) -> str:
+    """Return `+1.2 (p = 0.001)`, or `+0.1 (not significant, p = 0.31)`; the largest p counts."""
+    values = [p for ps in difference["p"].values() for p in ps if p is not None]
+    text = f"{difference['mean']:+.1f}"
+    if not values:
+        return text
+    largest = max(values)
+    stated = f"p = {largest:.3f}" if largest >= 0.001 else "p < 0.001"
+    return (
+        f"{text} ({stated})" if difference["significant"] else f"{text} (not significant, {stated})"
+    )

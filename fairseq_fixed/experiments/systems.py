@@ -1,0 +1,179 @@
+"""A system of a recipe: `vanilla`, a head mix, a file of `configs/model`, or a mapping."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_fixed.experiments.schema import ModelSettings
+from fairseq_fixed.heads import HeadsError, parse_heads
+
+__all__ = ["System", "parse_systems", "render_flags", "slug"]
+
+VANILLA = "vanilla"
+_LONGEST_SLUG = 60  # characters; file systems allow 255 for a name with what we add
+
+
+@dataclass(frozen=True)
+class System:
+    """What tells one system's `fairseq-train` from another's.
+
+    Attributes:
+        name: as written in the recipe and shown in tables.
+        slug: the name as a folder name.
+        arch: fairseq's `--arch`.
+        heads: `--encoder-heads`, or None for an architecture that has no such option.
+        flags: further options, after the recipe's own, which they override.
+    """
+
+    name: str
+    slug: str
+    arch: str
+    heads: str | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The options of `fairseq-train` that make this system."""
+        heads = () if self.heads is None else ("--encoder-heads", self.heads)
+        return ("--arch", self.arch, *heads, *self.flags)
+
+
+def slug(name: str) -> str:
+    """Return `name` as a folder name: no `: / @ +`, which fairseq or the system would split."""
+    text = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")
+    if not text or len(text) > _LONGEST_SLUG:
+        return f"{text[: _LONGEST_SLUG - 9]}-{_digest(name)}".lstrip("-")
+    return text
+
+
+def render_flags(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return `{tisa_kernels: 5, fp16: true}` as `--tisa-kernels 5 --fp16`.
+
+    `false` and `null` leave an option out; a list becomes one option with several values.
+    """
+    words: list[str] = []
+    for key, value in flags.items():
+        option = "--" + str(key).strip("-").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list | tuple):
+            words += [option, *map(str, value)]
+        else:
+            words += [option, str(value)]
+    return tuple(words)
+
+
+def parse_systems(
+    entries: Sequence[str | Mapping[str, Any]],
+    model: ModelSettings,
+    folder: Path,
+    errors: list[str],
+) -> list[System]:
+    """Return the systems of a recipe; what is wrong is appended to `errors`.
+
+    Args:
+        entries: the recipe's `systems`.
+        model: the size that all share; head mixes are checked against it.
+        folder: `configs/model`.
+        errors: gets one line an error.
+    """
+    systems: list[System] = []
+    for index, entry in enumerate(entries):
+        where = f"systems[{index}]"
+        try:
+            system = _parse(entry, folder)
+            _check_heads(system, entry, model)
+        except (HeadsError, ValueError, OSError) as error:
+            errors.append(f"{where}: {error}")
+            continue
+        if any(system.name == other.name for other in systems):
+            errors.append(
+                f"{where}: {system.name!r} is there twice; give one of them another `name`"
+            )
+            continue
+        systems.append(system)
+    return _unique_slugs(systems)
+
+
+def _parse(entry: str | Mapping[str, Any], folder: Path) -> System:
+    if isinstance(entry, str):
+        if entry == VANILLA:
+            return System(VANILLA, VANILLA, "transformer")
+        file = Path(entry) if entry.endswith((".yaml", ".yml")) else folder / f"{entry}.yaml"
+        if ("/" not in entry.removesuffix(".yaml") and file.is_file()) or entry.endswith(".yaml"):
+            return _parse_file(file, entry)
+        return System(entry, slug(entry), "fixed_transformer", entry)
+    return _parse_mapping(entry, None)
+
+
+def _parse_file(file: Path, entry: str) -> System:
+    import yaml
+
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{file} holds no keys and values")
+    return _parse_mapping(content, Path(entry).stem)
+
+
+def _parse_mapping(entry: Mapping[str, Any], name: str | None) -> System:
+    options = dict(entry)
+    # `_name` and `encoder_heads` are what a fairseq-hydra-train model config calls them.
+    arch = options.pop("arch", None) or options.pop("_name", None)
+    options.pop("_name", None)
+    heads = options.pop("heads", None) or options.pop("encoder_heads", None)
+    options.pop("encoder_heads", None)
+    name = options.pop("name", None) or name
+    if arch is None:
+        arch = "transformer" if heads is None else "fixed_transformer"
+    if name is None:
+        parts = [str(heads or arch), *(f"{k}={v}" for k, v in options.items())]
+        name = " ".join(parts)
+    return System(
+        str(name),
+        slug(str(name)),
+        str(arch),
+        None if heads is None else str(heads),
+        render_flags(options),
+    )
+
+
+def _check_heads(system: System, entry: Any, model: ModelSettings) -> None:
+    if system.heads is None:
+        return
+    own = entry if isinstance(entry, Mapping) else {}
+    try:
+        parse_heads(
+            system.heads,
+            layers=own.get("encoder_layers", model.encoder_layers or model.layers),
+            heads=own.get("encoder_attention_heads", model.heads),
+        )
+    except HeadsError as error:
+        if isinstance(entry, str):
+            raise HeadsError(
+                f"{entry!r} is neither 'vanilla', nor a file of configs/model, nor a mix that "
+                f"fits: {error}"
+            ) from None
+        raise
+
+
+def _unique_slugs(systems: list[System]) -> list[System]:
+    taken: set[str] = set()
+    unique = []
+    for system in systems:
+        folder = system.slug
+        if folder in taken:  # `7f+1l` and `7f-1l`
+            folder = f"{folder}-{_digest(system.name)}"
+        taken.add(folder)
+        unique.append(System(system.name, folder, system.arch, system.heads, system.flags))
+    return unique
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

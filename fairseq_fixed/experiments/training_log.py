@@ -1,0 +1,145 @@
+"""What `fairseq-train --log-format json` has written so far: curves, speed, parameters.
+
+A resumed training repeats updates since its last checkpoint: the later line of an update counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Tail", "TrainingLog", "read_training_log"]
+
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
+
+
+class Tail:
+    """The lines added to a growing text file since the last look. A missing file has none."""
+
+    def __init__(self, path: Path, *, at_end: bool = False):
+        """`at_end` starts behind what is there already."""
+        self.path = path
+        self._rest = b""
+        self._offset = 0
+        if at_end and path.is_file():
+            self._offset = path.stat().st_size
+
+    def lines(self) -> list[str]:
+        """Return complete new lines; a half-written last one waits for the next call."""
+        try:
+            with self.path.open("rb") as file:
+                if file.seek(0, 2) < self._offset:  # truncated: a fresh start
+                    self._offset, self._rest = 0, b""
+                file.seek(self._offset)
+                added = file.read()
+                self._offset = file.tell()
+        except OSError:
+            return []
+        *complete, self._rest = (self._rest + added).split(b"\n")
+        return [line.decode("utf-8", "replace") for line in complete]
+
+
+@dataclass
+class TrainingLog:
+    """The figures of one training.
+
+    Attributes:
+        parameters: number of the model's parameters.
+        train: by update: `loss` and `nll_loss` (bits a token), `wps` (target tokens a second,
+            since the line before), `wall` (seconds of training so far).
+        valid: by update: `loss`, `nll_loss` (bits a token).
+        skipped: sentences that were too long and therefore skipped, by fairseq's account.
+        finished: whether fairseq said that it is done.
+    """
+
+    parameters: int | None = None
+    train: dict[int, dict[str, float]] = field(default_factory=dict)
+    valid: dict[int, dict[str, float]] = field(default_factory=dict)
+    skipped: int = 0
+    finished: bool = False
+
+    def feed(self, line: str) -> None:
+        """Take in one line of the log."""
+        parts = line.split(" | ", 3)
+        if len(parts) != 4:
+            return
+        _, _, tag, message = parts
+        if tag == "train_inner":
+            self._point(self.train, message, "")
+        elif tag == "valid":
+            self._point(self.valid, message, "valid_")
+        elif tag.startswith("fairseq") or tag.startswith("root"):
+            if found := _PARAMETERS.search(message):
+                self.parameters = int(found[1].replace(",", ""))
+            elif found := _SKIPPED.search(message):
+                self.skipped = max(self.skipped, int(found[1].replace(",", "")))
+            elif message.startswith("done training"):
+                self.finished = True
+
+    def _point(self, points: dict[int, dict[str, float]], message: str, prefix: str) -> None:
+        try:
+            stats: dict[str, Any] = json.loads(message)
+            update = int(stats[f"{prefix}num_updates"])
+            names = ("loss", "nll_loss", "wps", "wall", "lr")
+            point = {n: float(stats[prefix + n]) for n in names if prefix + n in stats}
+        except (ValueError, KeyError, TypeError):
+            return
+        if prefix and self.train:
+            last = self.train[max(self.train)]
+            point["wall"] = last.get("wall", 0.0)
+        points.pop(update, None)
+        points[update] = point
+
+    @property
+    def updates(self) -> int:
+        """The last update that was logged."""
+        return max([0, *self.train, *self.valid])
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The median over the log's intervals of target tokens a second, validation left out."""
+        # The first interval holds start-up costs.
+        speeds = [point["wps"] for _, point in sorted(self.train.items()) if "wps" in point]
+        speeds = speeds[1:] or speeds
+        return statistics.median(speeds) if speeds else None
+
+    @property
+    def best_valid(self) -> tuple[int, float] | None:
+        """The update and value of the lowest validation loss (nll, bits a token)."""
+        points = [(p.get("nll_loss", p["loss"]), u) for u, p in self.valid.items() if "loss" in p]
+        if not points:
+            return None
+        loss, update = min(points)
+        return update, loss
+
+    @property
+    def last_valid(self) -> float | None:
+        """The last validation loss (nll, bits a token)."""
+        if not self.valid:
+            return None
+        point = self.valid[max(self.valid)]
+        return point.get("nll_loss", point.get("loss"))
+
+    @property
+    def wall(self) -> float | None:
+        """Seconds of training, resumed parts together, validation and saving included."""
+        walls = [p["wall"] for p in self.train.values() if "wall" in p]
+        return max(walls, default=None)
+
+    def curve(self) -> list[dict[str, float]]:
+        """Return the validation curve: update, loss, nll_loss, wall."""
+        return [{"update": u, **self.valid[u]} for u in sorted(self.valid)]
+
+
+def read_training_log(path: Path) -> TrainingLog:
+    """Return the figures of a whole log."""
+    log = TrainingLog()
+    tail = Tail(path)
+    for line in tail.lines():
+        log.feed(line)
+    return log

@@ -1,0 +1,220 @@
+"""The verbs that stages run: one thin function each, for `fairseq-fixed VERB` and `commands.sh`.
+
+They log and write files; they print nothing. Heavy modules are imported inside.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+__all__ = ["VERBS"]
+
+logger = logging.getLogger(__name__)
+
+_Out = Annotated[Path, typer.Option(help="File to write.")]
+_Metrics = Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter; commas between them.")]
+_Tokenize = Annotated[str, typer.Option(help="BLEU's tokenizer, as sacrebleu names it.")]
+_Pair = Annotated[str, typer.Option(help="Source and target language, as in es-en.")]
+
+
+def prepare(
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    pair: _Pair,
+    train: Annotated[list[str], typer.Option(help="Source file, target file; or one TSV.")],
+    valid: Annotated[list[str] | None, typer.Option(help="The same; none: from train.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="The same; none: from train.")] = None,
+    held_out: Annotated[int, typer.Option(help="Sentences drawn from train for each.")] = 1000,
+    max_words: Annotated[int | None, typer.Option(help="Longest training sentence.")] = None,
+    limit: Annotated[str | None, typer.Option(help="Training sentences: 5000, 5k.")] = None,
+) -> None:
+    """Check one's own parallel text and split it into train, valid and test."""
+    from fairseq_fixed.experiments.parallel_text import prepare_custom
+
+    source, target = pair.split("-")
+    prepare_custom(
+        out,
+        source=source,
+        target=target,
+        train=train,
+        valid=valid or (),
+        test=test or (),
+        held_out=held_out,
+        max_words=max_words,
+        limit=limit,
+    )
+
+
+def subwords(
+    corpus: Annotated[Path, typer.Argument(help="Folder with train.XX, valid.XX, test.XX.")],
+    pair: _Pair,
+    size: Annotated[int, typer.Option(help="Subwords, both languages together.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    type: Annotated[Literal["bpe", "unigram"], typer.Option(help="Kind of model.")] = "bpe",
+    character_coverage: Annotated[
+        float, typer.Option(help="Share of the characters that get a subword.")
+    ] = 1.0,
+) -> None:
+    """Train joint subwords on the training text and encode all splits."""
+    from fairseq_fixed.experiments import paths
+    from fairseq_fixed.experiments.subwords import encode_file, train_subwords
+
+    languages = pair.split("-")
+    out.mkdir(parents=True, exist_ok=True)
+    train_subwords(
+        [corpus / f"train.{language}" for language in languages],
+        out / "model",
+        size,
+        type=type,
+        character_coverage=character_coverage,
+    )
+    for split in paths.SPLITS:
+        for language in languages:
+            encode_file(
+                out / "model.model", corpus / f"{split}.{language}", out / f"{split}.{language}"
+            )
+
+
+def mend(
+    folder: Annotated[Path, typer.Argument(help="A training's --save-dir.")],
+    max_update: Annotated[int, typer.Option(help="Updates after which it ends.")],
+) -> None:
+    """Make the checkpoints of a killed training fit to resume from.
+
+    Exit status 3: the training has had all its updates.
+    """
+    from fairseq_fixed.experiments.mend import mend as mend_folder
+    from fairseq_fixed.experiments.runner import NOTHING_LEFT
+
+    if mend_folder(folder) >= max_update:
+        logger.info("it has had all its %d updates", max_update)
+        raise typer.Exit(NOTHING_LEFT)
+
+
+def average(
+    folder: Annotated[Path, typer.Argument(help="A training's --save-dir.")],
+    last: Annotated[int, typer.Option(help="How many of the newest checkpoints.")],
+    out: _Out,
+) -> None:
+    """Average the newest checkpoints of a training."""
+    from fairseq_fixed.checkpoints import average_checkpoints
+    from fairseq_fixed.experiments.mend import checkpoints_to_average
+
+    chosen = checkpoints_to_average(folder, last)
+    logger.info("averaging %s", ", ".join(path.name for path in chosen))
+    average_checkpoints(chosen[::-1], out)
+
+
+def hypotheses(
+    generated: Annotated[Path, typer.Argument(help="fairseq-generate's output.")],
+    subwords: Annotated[Path, typer.Option(help="The sentencepiece model.")],
+    source: Annotated[Path, typer.Option(help="Test source as subwords.")],
+    target: Annotated[Path, typer.Option(help="Test reference as subwords.")],
+    max_positions: Annotated[int, typer.Option(help="Longest sentence, in subwords.")],
+    out: _Out,
+    info: Annotated[Path, typer.Option(help="JSON to write: what is missing.")],
+) -> None:
+    """Turn fairseq-generate's output into text, a line a sentence, in the corpus's order."""
+    from fairseq_fixed.experiments.hypotheses import collect
+    from fairseq_fixed.experiments.scoring import read_lines
+    from fairseq_fixed.experiments.stamps import write_json
+    from fairseq_fixed.experiments.subwords import decode_lines
+
+    lines, account = collect(
+        generated,
+        source=read_lines(source),
+        target=read_lines(target),
+        max_positions=max_positions,
+        decode=lambda pieces: list(decode_lines(subwords, pieces)),
+    )
+    out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_json(info, account)
+
+
+def score(
+    hypotheses: Annotated[Path, typer.Argument(help="Translations, a line a sentence.")],
+    reference: Annotated[Path, typer.Option(help="The raw reference.")],
+    out: _Out,
+    metrics: _Metrics = "bleu,chrf",
+    tokenize: _Tokenize = "13a",
+) -> None:
+    """Score translations with sacrebleu."""
+    from fairseq_fixed.experiments import scoring
+    from fairseq_fixed.experiments.stamps import write_json
+
+    chosen = scoring.make_metrics(metrics.split(","), tokenize)
+    scores = scoring.score(scoring.read_lines(hypotheses), scoring.read_lines(reference), chosen)
+    for name, result in scores.items():
+        logger.info("%s: %s", name, result["detail"])
+    write_json(out, scores)
+
+
+def result(
+    recipe: Annotated[Path, typer.Option(help="The run's recipe.yaml.")],
+    system: Annotated[str, typer.Option(help="The system's folder name.")],
+    seed: Annotated[int, typer.Option(help="The seed.")],
+) -> None:
+    """Write one model's result.json: scores, settings, curve, machine, versions."""
+    from fairseq_fixed.experiments import paths
+    from fairseq_fixed.experiments.recipe import read
+    from fairseq_fixed.experiments.results import make_result
+    from fairseq_fixed.experiments.stamps import write_json
+
+    folder = recipe.absolute().parent
+    content = make_result(read(recipe), system, seed, folder)
+    write_json(folder / paths.seed_folder(system, seed) / paths.RESULT, content)
+
+
+def compare(
+    reference: Annotated[Path, typer.Option(help="The raw reference.")],
+    baseline: Annotated[Path, typer.Option(help="The baseline's folder, with seedN/ inside.")],
+    system: Annotated[list[Path], typer.Option(help="Another system's folder; repeatable.")],
+    seeds: Annotated[str, typer.Option(help="Seeds; commas between them.")],
+    out: _Out,
+    metrics: _Metrics = "bleu,chrf",
+    tokenize: _Tokenize = "13a",
+    bootstrap: Annotated[int, typer.Option(help="Resamples of the paired bootstrap.")] = 1000,
+    trials: Annotated[int, typer.Option(help="Trials of the paired randomisation.")] = 10_000,
+) -> None:
+    """Test whether systems differ from the baseline by more than chance, seed by seed."""
+    from fairseq_fixed.experiments import paths, scoring
+    from fairseq_fixed.experiments.stamps import write_json
+
+    folders = {path.name: path for path in (baseline, *system)}
+    chosen = scoring.make_metrics(metrics.split(","), tokenize)
+    by_seed = scoring.compare_seeds(
+        folders, baseline.name, [int(s) for s in seeds.split(",")], paths.HYPOTHESES
+    )
+    lines = scoring.read_lines(reference)
+    tests = {
+        str(seed): scoring.compare(base, others, lines, chosen, bootstrap=bootstrap, trials=trials)
+        for seed, base, others in by_seed
+    }
+    write_json(out, {"baseline": baseline.name, "seeds": tests})
+
+
+def write_report(
+    recipe: Annotated[Path, typer.Option(help="The run's recipe.yaml.")],
+) -> None:
+    """Write the report of a finished run: Markdown, JSON, PNG."""
+    from fairseq_fixed.experiments import report
+    from fairseq_fixed.experiments.recipe import read
+
+    path = report.write_report(read(recipe), recipe.absolute().parent)
+    logger.info("wrote %s", path)
+
+
+VERBS: dict[str, Any] = {
+    "prepare": prepare,
+    "subwords": subwords,
+    "mend": mend,
+    "average": average,
+    "hypotheses": hypotheses,
+    "score": score,
+    "result": result,
+    "compare": compare,
+    "write-report": write_report,
+}
