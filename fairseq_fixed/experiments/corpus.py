@@ -26,10 +26,13 @@ __all__ = [
     "TextError",
     "TrainFilter",
     "atomic_writer",
+    "describe",
     "draw",
     "format_statistics",
     "parse_limit",
+    "same_sentence",
     "write_corpus",
+    "write_lines",
 ]
 
 SPLITS = ("train", "valid", "test")
@@ -129,8 +132,8 @@ def parse_limit(limit: str | int | None) -> int | None:
     return number
 
 
-def _same(sentence: str) -> bytes:
-    """A short key equal for sentences that differ in case, spacing or punctuation only."""
+def same_sentence(sentence: str) -> bytes:
+    """A short key, equal for sentences that differ in case, spacing or punctuation only."""
     plain = " ".join(re.findall(r"\w+", sentence.casefold())) or sentence
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
@@ -162,8 +165,8 @@ class TrainFilter:
         self._sources: set[bytes] = set()
         self._targets: set[bytes] = set()
         for pair in self.held_out:
-            self._sources.add(_same(pair.source))
-            self._targets.add(_same(pair.target))
+            self._sources.add(same_sentence(pair.source))
+            self._targets.add(same_sentence(pair.target))
         # Case and punctuation are something to learn: only exact repetitions are duplicates.
         self._seen: set[bytes] = set()
         self.dropped = dict.fromkeys(
@@ -191,7 +194,7 @@ class TrainFilter:
             short, long = sorted((len(source) + 10, len(target) + 10))
             if long > self.max_ratio * short:
                 return "length ratio"
-        if _same(source) in self._sources or _same(target) in self._targets:
+        if same_sentence(source) in self._sources or same_sentence(target) in self._targets:
             return "held out"
         both = hashlib.blake2b(
             f"{source}\n{target}".encode("utf-8", "surrogatepass"), digest_size=12

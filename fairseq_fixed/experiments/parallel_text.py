@@ -1,0 +1,432 @@
+r"""Parallel raw text: read, checked and normalised, so that nothing later meets a surprise.
+
+Files are UTF-8, plain or gzip (told by content, not by name), one sentence a line. What is repaired
+is said once a file through `logging`: a byte order mark, CRLF line ends, and characters inside a
+line that other tools take for line breaks (U+2028, form feed, a lone carriage return, …), which
+become spaces. Lines are split at `\n` only. What cannot be repaired raises :class:`TextError`.
+
+Empty lines: training and validation drop a pair with an empty side, and say how many. A test set
+keeps every line, both sides empty included: hypothesis *n* belongs to line *n* of the user's file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import logging
+import math
+import os
+import random
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_fixed.experiments.corpus import (
+    Pair,
+    TextError,
+    TrainFilter,
+    draw,
+    parse_limit,
+    same_sentence,
+    write_corpus,
+    write_lines,
+)
+
+__all__ = [
+    "Pair",
+    "TextError",
+    "find_shift",
+    "load_parallel",
+    "load_tsv",
+    "prepare_custom",
+    "read_lines",
+    "write_parallel",
+]
+
+logger = logging.getLogger(__name__)
+
+StrPath = str | os.PathLike[str]
+
+# What str.splitlines, or a shell tool, takes for a line break inside a line; and NUL.
+_BREAKS = dict.fromkeys(map(ord, "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"), " ")
+_BREAK_SET = frozenset(map(chr, _BREAKS))
+
+
+def read_lines(path: StrPath, *, strip: bool = True) -> Iterator[str]:
+    """Stream a text file's lines, normalised.
+
+    Args:
+        path: UTF-8, plain or gzip.
+        strip: without white space at the lines' ends.
+
+    Yields:
+        Every line, the empty ones too.
+
+    Raises:
+        TextError: the file is missing, unreadable, empty, damaged or not UTF-8 (with the line).
+    """
+    path = Path(path)
+    carriage_returns = separators = number = 0
+    mark = False
+    try:
+        with path.open("rb") as probe:
+            start = probe.read(4)
+        if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise TextError(
+                f"{path} is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path}"
+            )
+        opener: Any = gzip.open if start[:2] == b"\x1f\x8b" else open
+        with opener(path, "rb") as handle:
+            for number, data in enumerate(handle, 1):
+                try:
+                    line = data.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise TextError(
+                        f"{path}, line {number}, byte {error.start + 1}: not valid UTF-8 "
+                        f"({error.object[error.start : error.start + 4]!r}). If the file is in "
+                        f"another encoding, convert it, as in: iconv -f LATIN1 -t UTF-8 {path}"
+                    ) from error
+                if number == 1 and line.startswith("\ufeff"):
+                    mark, line = True, line[1:]
+                if line.endswith("\n"):
+                    line = line[:-1]
+                if line.endswith("\r"):
+                    carriage_returns, line = carriage_returns + 1, line[:-1]
+                if not _BREAK_SET.isdisjoint(line):
+                    separators, line = separators + 1, line.translate(_BREAKS)
+                yield line.strip() if strip else line
+    except FileNotFoundError as error:
+        raise TextError(f"{path} does not exist. Check the path, or make the file") from error
+    except IsADirectoryError as error:
+        raise TextError(f"{path} is a folder: name the text file in it") from error
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise TextError(
+            f"{path}, after line {number}: the gzip file is damaged or cut off ({error}). "
+            "Copy or make it anew"
+        ) from error
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror or error}") from error
+    if number == 0:
+        raise TextError(f"{path} is empty: it must hold one sentence a line")
+    if mark:
+        logger.warning("%s: byte order mark removed", path)
+    if carriage_returns:
+        logger.warning("%s: CRLF line ends normalised (%d lines)", path, carriage_returns)
+    if separators:
+        logger.warning(
+            "%s: line-breaking characters inside %d lines replaced by spaces", path, separators
+        )
+
+
+def load_parallel(
+    source_path: StrPath, target_path: StrPath, *, keep_empty: bool = False
+) -> list[Pair]:
+    """Read two files that are translations of each other, line by line.
+
+    Args:
+        source_path: source sentences.
+        target_path: their translations, as many lines.
+        keep_empty: keep pairs with an empty side (a test set); else they are dropped and counted.
+
+    Returns:
+        The pairs; `key` is the line's number in the files, from 1.
+
+    Raises:
+        TextError: a file cannot be read, the line counts differ (with both counts and where the
+            lines look shifted), or there is no text on one side.
+    """
+    sources: list[str] = []
+    targets: list[str] = []
+    for source, target in itertools.zip_longest(read_lines(source_path), read_lines(target_path)):
+        if source is not None:
+            sources.append(source)
+        if target is not None:
+            targets.append(target)
+    if len(sources) != len(targets):
+        raise TextError(_mismatch(source_path, target_path, sources, targets))
+    pairs = [
+        Pair(source, target, str(number))
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1)
+    ]
+    return _without_empty(pairs, f"{source_path} and {target_path}", keep_empty)
+
+
+def load_tsv(path: StrPath, *, keep_empty: bool = False) -> list[Pair]:
+    """Read a file of `source<TAB>target` lines, or `key<TAB>source<TAB>target` on every line.
+
+    Args:
+        path: UTF-8, plain or gzip.
+        keep_empty: as for :func:`load_parallel`.
+
+    Returns:
+        The pairs; without a key column, `key` is the line's number.
+
+    Raises:
+        TextError: the file cannot be read, or a line has another number of columns.
+    """
+    pairs: list[Pair] = []
+    columns = 0
+    for number, line in enumerate(read_lines(path, strip=False), 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if cells == [""]:
+            pairs.append(Pair("", "", str(number)))
+            continue
+        columns = columns or len(cells)
+        if len(cells) != columns or columns not in (2, 3):
+            raise TextError(
+                f"{path}, line {number}: {len(cells)} column{'s'[: len(cells) != 1]} where "
+                f"{columns if columns in (2, 3) else '2 or 3'} are expected (source, tab, target, "
+                f"with a key before them or not): {line[:60]!r}. Remove tabs inside sentences"
+            )
+        source, target = cells[-2:]
+        pairs.append(Pair(source, target, cells[0] if columns == 3 else str(number)))
+    return _without_empty(pairs, str(path), keep_empty)
+
+
+def _without_empty(pairs: list[Pair], name: str, keep_empty: bool) -> list[Pair]:
+    for side in ("source", "target"):
+        if not any(getattr(pair, side) for pair in pairs):
+            raise TextError(f"{name}: every {side} sentence is empty. Check the files")
+    full = [pair for pair in pairs if pair.source and pair.target]
+    empty = len(pairs) - len(full)
+    if not empty:
+        return pairs
+    if keep_empty:
+        logger.warning("%s: %d pairs have an empty side; kept, line for line", name, empty)
+        return pairs
+    logger.warning("%s: %d pairs with an empty side dropped", name, empty)
+    return full
+
+
+def _mismatch(
+    source_path: StrPath, target_path: StrPath, sources: list[str], targets: list[str]
+) -> str:
+    shorter, longer = sorted((len(sources), len(targets)))
+    message = (
+        f"{source_path} has {len(sources):,} lines and {target_path} {len(targets):,}: line n of "
+        "one must be the translation of line n of the other. "
+    )
+    where = find_shift([len(line) for line in sources], [len(line) for line in targets])
+    if where >= shorter:
+        message += (
+            f"The lengths agree to the end of the shorter file: lines {shorter + 1:,} to "
+            f"{longer:,} of the longer one have no partner. Remove or translate them"
+        )
+        return message
+    line = where + 1
+
+    def shown(lines: list[str]) -> str:
+        text = lines[where] if where < len(lines) else ""
+        return repr(text[:70] + ("…" if len(text) > 70 else ""))
+
+    return message + (
+        f"The sentences' lengths look shifted from about line {line:,} on: {shown(sources)} beside "
+        f"{shown(targets)}. Look there for a line that is missing on one side, or broken in two"
+    )
+
+
+def find_shift(source_lengths: Sequence[int], target_lengths: Sequence[int]) -> int:
+    """Where two files with different line counts first run out of step, judged by line lengths.
+
+    Under the model of Gale and Church (1993, section 3.2) the difference of a pair's lengths in
+    characters is normal, its variance 6.8 a character. The log-likelihood of "shifted by k lines"
+    against "in step" is summed line by line and restarted when it falls below zero (Page's
+    cumulative sum test); one line counts for at most 4, so that single free translations raise no
+    alarm. Where there is none, the best single place for the whole difference is returned.
+
+    Args:
+        source_lengths: characters of each source line.
+        target_lengths: characters of each target line; another number of lines.
+
+    Returns:
+        The first line that looks shifted, from 0; the length of the shorter file if only its end
+        is missing.
+    """
+    longer, shorter = list(source_lengths), list(target_lengths)
+    if len(longer) < len(shorter):
+        longer, shorter = shorter, longer
+    difference = len(longer) - len(shorter)
+    if not difference or not shorter:
+        return len(shorter)
+    # How much longer one language is, from medians: in step or not, they are the same.
+    scale = max(1.0, _median(shorter)) / max(1.0, _median(longer))
+
+    def cost(long: int, short: int) -> float:
+        expected = long * scale
+        gap = short - expected
+        return min(gap * gap / (6.8 * (expected + short) + 2.0), 4.0)
+
+    in_step = [cost(long, short) for long, short in zip(longer, shorter, strict=False)]
+    alarm = 10.0 + math.log(len(shorter) + 1)
+    found: tuple[int, int] | None = None  # (line of the alarm, first shifted line)
+    for shift in range(1, min(difference, 5) + 1):
+        total, start = 0.0, 0
+        for i, short in enumerate(shorter):
+            if found and i > found[0]:
+                break
+            total += in_step[i] - cost(longer[i + shift], short)
+            if total <= 0:
+                total, start = 0.0, i + 1
+            elif total > alarm:
+                if found is None or (i, start) < found:
+                    found = (i, start)
+                break
+    if found:
+        return found[1]
+    # Too little text behind the place for an alarm: the most likely place for all of it at once,
+    # unless hardly more likely than lines missing at the end.
+    after = sum(cost(longer[i + difference], short) for i, short in enumerate(shorter))
+    before, best, where = 0.0, after, 0
+    for i, short in enumerate(shorter):
+        before += in_step[i]
+        after -= cost(longer[i + difference], short)
+        if before + after <= best:
+            best, where = before + after, i + 1
+    return where if before - best > 2.0 else len(shorter)
+
+
+def _median(values: Sequence[int]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def write_parallel(source_path: StrPath, target_path: StrPath, pairs: Iterable[Pair]) -> None:
+    """Write pairs as two files, each atomically.
+
+    Raises:
+        TextError: a sentence holds a line break, or a file cannot be written.
+    """
+    pairs = list(pairs)
+    write_lines(source_path, (pair.source for pair in pairs))
+    write_lines(target_path, (pair.target for pair in pairs))
+
+
+def prepare_custom(
+    out: StrPath,
+    *,
+    source: str,
+    target: str,
+    train: Sequence[StrPath],
+    valid: Sequence[StrPath] = (),
+    test: Sequence[StrPath] = (),
+    held_out: int = 1000,
+    max_words: int | None = None,
+    max_ratio: float | None = None,
+    limit: str | int | None = None,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Prepare one's own parallel text; writes what `data/sword.py` writes, but for `corpus.tsv`.
+
+    Args:
+        out: folder for `train.SOURCE` … `statistics.json`.
+        source: language code of the source, the files' extension.
+        target: the same of the target.
+        train: `[source file, target file]`, or `[TSV file]`.
+        valid: the same; empty: `held_out` pairs are drawn from `train`.
+        test: the same. A given test set keeps all its lines, in order.
+        held_out: pairs drawn for valid, and for test, where they are not given.
+        max_words: longest training sentence, in words on either side; None: any.
+        max_ratio: drop training pairs whose lengths differ by more than this factor; None: none.
+        limit: training pairs kept (`800`, `5k`), drawn by `seed`; None: all.
+        seed: of what is drawn. The same arguments give the same files.
+
+    Returns:
+        What `statistics.json` says.
+
+    Raises:
+        TextError: what was wrong, where, and what to do.
+    """
+    parse_limit(limit)
+    if source == target:
+        raise TextError(f"source and target language are both {source!r}: their files would clash")
+    candidates = _load("train", train)
+    chosen: dict[str, list[Pair]] = {}
+    if valid:
+        chosen["valid"] = _load("valid", valid)
+    if test:
+        chosen["test"] = _load("test", test, keep_empty=True)
+    wanted = [split for split in ("test", "valid") if split not in chosen]
+    if wanted:
+        chosen.update(_draw_held_out(candidates, wanted, held_out, seed, chosen))
+    held = [*chosen["valid"], *chosen["test"]]
+    drawn = {id(pair) for pair in held}
+    keep = TrainFilter(held, max_words=max_words, max_ratio=max_ratio)
+    allowed = list(keep(pair for pair in candidates if id(pair) not in drawn))
+    kept = draw(allowed, limit, seed)
+    dropped = {**keep.dropped, "over the limit": len(allowed) - len(kept)}
+    logger.info(
+        "%d of %d pairs train; dropped: %s",
+        len(kept),
+        len(candidates),
+        ", ".join(f"{reason} {count}" for reason, count in dropped.items() if count) or "none",
+    )
+    if not kept:
+        raise TextError(
+            f"no pair of {' and '.join(map(str, train))} is left to train on; dropped: {dropped}. "
+            "Raise max_words or max_ratio, or give other valid and test files"
+        )
+    return write_corpus(
+        out,
+        {"train": kept, "valid": chosen["valid"], "test": chosen["test"]},
+        source=source,
+        target=target,
+        statistics={
+            "files": {
+                split: [Path(path).name for path in paths]
+                for split, paths in (("train", train), ("valid", valid), ("test", test))
+            },
+            "seed": seed,
+            "max_words": max_words,
+            "max_ratio": max_ratio,
+            "limit": parse_limit(limit),
+            "held_out": held_out if wanted else None,
+            "dropped_from_train": dropped,
+        },
+    )
+
+
+def _load(split: str, paths: Sequence[StrPath], *, keep_empty: bool = False) -> list[Pair]:
+    if isinstance(paths, (str, os.PathLike)) or len(paths) not in (1, 2):
+        raise TextError(f"{split} is {paths!r}: give [source file, target file], or one [TSV file]")
+    if len(paths) == 1:
+        return load_tsv(paths[0], keep_empty=keep_empty)
+    return load_parallel(paths[0], paths[1], keep_empty=keep_empty)
+
+
+def _draw_held_out(
+    pairs: Sequence[Pair],
+    splits: Sequence[str],
+    count: int,
+    seed: int,
+    given: dict[str, list[Pair]],
+) -> dict[str, list[Pair]]:
+    """`count` pairs for each of `splits`; no sentence twice among them, or in a given split."""
+    if count < 1:
+        raise TextError(
+            f"held_out is {count}: it must be at least 1 where no valid or test is given"
+        )
+    sources = {same_sentence(pair.source) for split in given.values() for pair in split}
+    targets = {same_sentence(pair.target) for split in given.values() for pair in split}
+    order = list(range(len(pairs)))
+    random.Random(seed).shuffle(order)
+    picked: list[int] = []
+    for i in order:
+        one, other = same_sentence(pairs[i].source), same_sentence(pairs[i].target)
+        if one in sources or other in targets:
+            continue
+        sources.add(one)
+        targets.add(other)
+        picked.append(i)
+        if len(picked) == count * len(splits):
+            break
+    most = len(pairs) // (2 * len(splits))
+    if len(picked) < count * len(splits) or count > most:
+        distinct = min(most, len(picked) // len(splits))
+        raise TextError(
+            f"train has {len(pairs):,} pairs, too few to hold out {count:,} each for "
+            f"{' and '.join(splits)}. Set held_out to at most {distinct:,}, or give own files"
+        )
+    return {
+        split: [pairs[i] for i in sorted(picked[n * count : (n + 1) * count])]
+        for n, split in enumerate(splits)
+    }
