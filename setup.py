@@ -34,6 +34,7 @@ setup(
         "typer",
         "rich",
         "matplotlib",
+        "tensorboardX",
     ],
     extras_require={
         "fairseq": ["fairseq-fixed==0.12.3.1"],
