@@ -187,6 +187,8 @@ def main() -> None:
     except _known_errors() as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 def _known_errors() -> tuple[type[Exception], ...]:

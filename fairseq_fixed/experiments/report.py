@@ -15,7 +15,7 @@ from fairseq_fixed.experiments.scoring import read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json
 from fairseq_fixed.experiments.summary import describe_difference, format_spread, summarise
 
-__all__ = ["METRIC_NAMES", "build_report", "table", "write_report"]
+__all__ = ["METRIC_NAMES", "build_report", "difference_lines", "notes", "table", "write_report"]
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 _SAMPLE_SEED = 1  # the sentences shown are drawn, not chosen
@@ -84,12 +84,20 @@ def write_report(experiment: Experiment, folder: Path) -> Path:
     return markdown
 
 
-def table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of the main table, as texts."""
+def table(
+    report: Mapping[str, Any], *, differences: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the main table, as texts.
+
+    Args:
+        report: of `build_report`.
+        differences: whether there are columns for the differences from the baseline.
+    """
     metrics = list(report["signatures"])
     header = ["system", "parameters", "tokens/s", "updates", "valid loss"]
     header += [METRIC_NAMES.get(m, m) for m in metrics]
-    header += [f"Δ{METRIC_NAMES.get(m, m)}" for m in metrics]
+    if differences:
+        header += [f"Δ{METRIC_NAMES.get(m, m)}" for m in metrics]
     rows = []
     for row in report["rows"]:
         updates = sorted(set(row["updates"]))
@@ -102,7 +110,7 @@ def table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         cells[4] += "" if row["converged"] else "*"
         cells += [format_spread(row["scores"][m]) for m in metrics]
-        for m in metrics:
+        for m in metrics if differences else ():
             difference = row["differences"].get(m)
             if row["baseline"]:
                 cells.append("baseline")
@@ -110,6 +118,19 @@ def table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 cells.append(describe_difference(difference) if difference else "")
         rows.append(cells)
     return header, rows
+
+
+def difference_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return a line a system: how it differs from the baseline, and whether by chance."""
+    lines = []
+    for row in report["rows"]:
+        texts = [
+            f"{METRIC_NAMES.get(m, m)} {describe_difference(d)}"
+            for m, d in row["differences"].items()
+        ]
+        if texts:
+            lines.append(f"{row['system']} against {report['baseline']}: {', '.join(texts)}")
+    return lines
 
 
 def notes(report: Mapping[str, Any]) -> list[str]:

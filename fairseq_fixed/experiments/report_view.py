@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.report import notes, table
+from fairseq_fixed.experiments.report import difference_lines, notes, table
 from fairseq_fixed.experiments.stamps import read_json
 
 __all__ = ["show"]
@@ -27,15 +27,17 @@ def show(folder: Path) -> None:
     report = read_json(place / "report.json")
     if report is None:
         raise ExperimentError(f"there is no report in {place}: the run is not finished")
-    console = Console(highlight=False, soft_wrap=True)
-    header, rows = table(report)
+    console = Console(highlight=False)
+    header, rows = table(report, differences=False)
     grid = Table(title=f"{report['recipe']} ({report['pair']})", title_justify="left")
     for i, name in enumerate(header):
-        grid.add_column(name, justify="left" if i == 0 else "right", no_wrap=i < 5)
+        grid.add_column(name, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in rows:
         grid.add_row(*row)
     console.print()
-    console.print(grid, soft_wrap=False)
+    console.print(grid)
+    for line in difference_lines(report):
+        console.print(line, markup=False)
     for note in notes(report):
         console.print(f"- {note}".replace("\\*", "*"), markup=False)
     for sample in report["samples"][:_SHOWN]:
@@ -49,4 +51,4 @@ def show(folder: Path) -> None:
         ):
             console.print(f"  {name:{width}}  {text or '(empty)'}", markup=False)
     console.print()
-    console.print(f"Report: {place / 'report.md'}", markup=False)
+    console.print(f"Report: {place / 'report.md'}", markup=False, soft_wrap=True)

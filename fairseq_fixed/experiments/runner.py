@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,23 +91,39 @@ def run_plan(
     runner = _Runner(plan, folder, view, resources)
     for name in redo:
         runner.stamps.forget(plan[name])
-    with _signals_interrupt():
+    with _StopSignals() as signals:
         try:
-            return runner.run()
+            return runner.run(signals)
         finally:
             view.close()
 
 
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    def interrupt(number: int, frame: object) -> None:
-        raise Terminated(number)
+class _StopSignals:
+    """Notes Ctrl-C, SIGTERM and SIGHUP, to be looked at between two steps.
 
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    Raising from the handler could be lost: Python swallows what is raised during a fork. The second
+    signal does raise, for who cannot wait.
+    """
+
+    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __enter__(self) -> _StopSignals:
+        self.number: int | None = None
+        self._before = {n: signal.signal(n, self._note) for n in self._NUMBERS}
+        return self
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.number is not None:
+            raise Terminated(self.number)
+        self.number = number
+
+    def check(self) -> None:
+        """Raise `Terminated` if a signal has come."""
+        if self.number is not None:
+            raise Terminated(self.number)
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
@@ -124,13 +140,14 @@ class _Runner:
         self.free_gpus = list(resources.gpus)
         self.environment = commands.merged(commands.environment(resources.threads))
 
-    def run(self) -> int:
+    def run(self, signals: _StopSignals) -> int:
         (self.folder / "logs").mkdir(exist_ok=True)
         waiting = list(self.plan)
         try:
             self.view.open(self.stamps.survey(self.plan))
             known = -1
             while waiting or self.running:
+                signals.check()
                 if known != len(self.done):
                     waiting = self._settle(waiting)
                     known = len(self.done)

@@ -128,15 +128,19 @@ def compare(
             )()
             (column,) = (key for key in columns if key != "System")
             signatures[test][metric_name] = str(signs[column])
+            base = columns[column][0].score
             tests[test][metric_name] = {
-                name: _as_numbers(result)
+                name: _as_numbers(result, base)
                 for (name, _), result in zip(named, columns[column], strict=True)
             }
     return {"tests": tests, "signatures": signatures}
 
 
-def _as_numbers(result: Any) -> dict[str, float | None]:
-    values = {"p": result.p_value, "mean": result.mean, "interval": result.ci}
+def _as_numbers(result: Any, base: float) -> dict[str, float | None]:
+    # sacrebleu counts resamples that differ by more than the systems do: none of them for equal
+    # scores, which gives the smallest p there is where it should be 1.
+    p = 1.0 if result.p_value is not None and result.score == base else result.p_value
+    values = {"p": p, "mean": result.mean, "interval": result.ci}
     return {key: None if value is None else float(value) for key, value in values.items()}
 
 

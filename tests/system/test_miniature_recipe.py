@@ -1,0 +1,191 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import miniature
+import pytest
+import torch
+
+from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments.training_log import read_training_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+SLUGS = ("vanilla", "7f-1l")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run that nothing interrupted: the folder it was started in, what it printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    miniature.write_recipe(folder)
+    return folder, miniature.run("run", "mini.yaml", cwd=folder)
+
+
+def load(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def assert_same_results(run: Path, other: Path) -> None:
+    for slug in SLUGS:
+        one, two = run / f"systems/{slug}/seed1", other / f"systems/{slug}/seed1"
+        assert load(one / paths.SCORE) == load(two / paths.SCORE)
+        assert (one / paths.HYPOTHESES).read_bytes() == (two / paths.HYPOTHESES).read_bytes()
+        first = torch.load(one / paths.AVERAGED, weights_only=True)["model"]
+        second = torch.load(two / paths.AVERAGED, weights_only=True)["model"]
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first)
+        logs = [read_training_log(f / f"logs/train.{slug}.seed1.log") for f in (run, other)]
+        losses = [
+            {u: (p["loss"], p["nll_loss"]) for u, p in sorted(log.valid.items())} for log in logs
+        ]
+        assert losses[0] == losses[1]
+        assert sorted(losses[0]) == list(range(5, 41, 5))
+    assert load(run / paths.SIGNIFICANCE) == load(other / paths.SIGNIFICANCE)
+
+
+def test_prints_table_translations_and_the_way_to_the_report(finished):
+    folder, output = finished
+    assert "7f+1l" in output and "vanilla" in output
+    assert "BLEU" in output and "chrF" in output and "tokens/s" in output
+    assert "reference" in output
+    assert str(folder / "runs/mini/report/report.md") in output
+    assert "train.7f-1l.seed1: done in" in output
+
+
+def test_leaves_results_report_and_only_the_needed_checkpoints(finished):
+    run = finished[0] / "runs/mini"
+    report = load(run / "report/report.json")
+    rows = {row["system"]: row for row in report["rows"]}
+    assert list(rows) == ["vanilla", "7f+1l"]
+    assert rows["vanilla"]["baseline"] and not rows["7f+1l"]["baseline"]
+    # 7 of 8 heads without queries and keys: 2 · (d² + d) · 7/8 parameters fewer in one layer.
+    saved = rows["vanilla"]["parameters"] - rows["7f+1l"]["parameters"]
+    assert saved == 2 * (32 * 32 + 32) * 7 // 8
+    assert rows["7f+1l"]["updates"] == [40]
+    assert rows["7f+1l"]["tokens_per_second"] > 0
+    assert set(rows["7f+1l"]["differences"]) == {"bleu", "chrf"}
+    assert len(report["samples"]) == 2
+    assert (run / "report/curves.png").read_bytes().startswith(b"\x89PNG")
+    result = load(run / "systems/7f-1l/seed1/result.json")
+    assert result["heads"] == "7f+1l" and result["seed"] == 1
+    assert result["test"]["sentences"] == 29  # no multiple of 8: fairseq drops none of them
+    assert [point["update"] for point in result["curve"]] == list(range(5, 41, 5))
+    assert result["scores"]["bleu"]["signature"].startswith("nrefs:1|")
+    kept = {p.name for p in (run / "systems/7f-1l/seed1/checkpoints").iterdir()}
+    assert len(kept) <= 3 + 2, kept  # to average; last and best
+
+
+def test_run_again_says_that_all_is_done_within_seconds(finished):
+    folder, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in (folder / "runs/mini/systems").rglob("*.pt")}
+    start = time.monotonic()
+    output = miniature.run("run", "mini.yaml", cwd=folder)
+    assert time.monotonic() - start < 15
+    assert "All is done already." in output and "BLEU" in output
+    assert before == {p: p.stat().st_mtime_ns for p in (folder / "runs/mini/systems").rglob("*.pt")}
+    status = miniature.run("status", "runs/mini", cwd=folder)
+    assert "17 of 17 stages done" in status
+
+
+def test_a_changed_setting_redoes_only_what_depends_on_it(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "copy")
+    output = miniature.run("run", "mini.yaml", "score.trials=90", cwd=tmp_path / "copy")
+    begun = [line.split()[1] for line in output.splitlines() if ": starts" in line]
+    # recipe.yaml, which the results and the report show, has changed, too
+    assert begun == ["result.vanilla.seed1:", "result.7f-1l.seed1:", "compare:", "report:"]
+    assert "compare: starts (again: --trials 100 → 90)" in output
+    assert "17 of 17 stages done" in miniature.run("status", "runs/mini", cwd=tmp_path / "copy")
+
+
+def test_commands_run_by_hand_in_an_emptied_folder(finished, tmp_path):
+    run = finished[0] / "runs/mini"
+    shutil.copy(run / paths.COMMANDS, tmp_path / paths.COMMANDS)
+    done = subprocess.run(
+        ["bash", str(tmp_path / paths.COMMANDS)],
+        cwd="/",
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert_same_results(run, tmp_path)
+    assert (tmp_path / paths.RECIPE).read_text() == (run / paths.RECIPE).read_text()
+    assert (tmp_path / "report/report.md").is_file()
+
+
+def started(run: Path, stage: str, since: float) -> bool:
+    if stage.startswith("train"):  # some way into the training
+        folder = run / "systems" / stage.split(".")[1] / "seed1/checkpoints"
+        return any(folder.glob("checkpoint_*_15.pt")) or any(folder.glob("checkpoint_*_20.pt"))
+    try:
+        return (run / f".state/stamps/{stage}.started.json").stat().st_mtime > since
+    except FileNotFoundError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(status.parent.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def kill_when_started(folder: Path, stage: str, number: int) -> int:
+    since = time.time()
+    process = miniature.start("run", "mini.yaml", cwd=folder)
+    deadline = time.monotonic() + 200
+    while not started(folder / "runs/mini", stage, since):
+        assert process.poll() is None, f"ended before {stage}: {process.communicate()[0]}"
+        assert time.monotonic() < deadline, f"{stage} never started"
+        time.sleep(0.01)
+    offspring = children(process.pid)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    deadline = time.monotonic() + 5
+    while any(alive(pid) for pid in offspring):
+        assert time.monotonic() < deadline, f"{stage}: a stage outlived the run"
+        time.sleep(0.05)
+    return process.returncode
+
+
+def test_killed_at_every_stage_it_ends_with_the_same_result(finished, tmp_path):
+    miniature.write_recipe(tmp_path)
+    stages = [
+        ("corpus", signal.SIGKILL),
+        ("subwords", signal.SIGINT),
+        ("preprocess", signal.SIGKILL),
+        ("train.vanilla.seed1", signal.SIGKILL),
+        ("train.7f-1l.seed1", signal.SIGTERM),
+        ("average.7f-1l.seed1", signal.SIGKILL),
+        ("translate.vanilla.seed1", signal.SIGKILL),
+        ("hypotheses.7f-1l.seed1", signal.SIGKILL),
+        ("score.vanilla.seed1", signal.SIGINT),
+        ("result.vanilla.seed1", signal.SIGKILL),
+        ("compare", signal.SIGKILL),
+        ("report", signal.SIGKILL),
+    ]
+    for stage, number in stages:
+        status = kill_when_started(tmp_path, stage, number)
+        expected = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
+        assert status == expected[number], stage
+    miniature.run("run", "mini.yaml", cwd=tmp_path)
+    assert_same_results(finished[0] / "runs/mini", tmp_path / "runs/mini")

@@ -1,0 +1,198 @@
+import dataclasses
+
+import pytest
+import yaml
+
+from fairseq_fixed.experiments import recipe as recipes
+from fairseq_fixed.experiments.errors import ExperimentError, RecipeError
+from fairseq_fixed.experiments.schema import Recipe, TrainSettings
+
+BIBLE = {"pair": "es-en", "data": {"kind": "sword"}}
+
+
+def errors_of(content):
+    with pytest.raises(RecipeError) as caught:
+        recipes.check("test", content)
+    return caught.value.errors
+
+
+def test_defaults_are_filled_in():
+    experiment = recipes.check("test", BIBLE)
+    assert experiment.recipe.train == TrainSettings()
+    assert [s.name for s in experiment.systems] == ["vanilla", "7f+1l"]
+    assert experiment.baseline.name == "vanilla"
+    assert [s.name for s in experiment.others] == ["7f+1l"]
+
+
+def test_all_errors_are_reported_at_once():
+    errors = errors_of(
+        {
+            "pair": "es-de",
+            "data": {"kind": "sword", "limit": "many"},
+            "train": {"max_updat": 5, "lr": "fast", "warmup_updates": True, "max_update": 0},
+            "model": {"dim": 100, "dropout": 1.5},
+            "systems": ["7f+2l", "vanilla", "vanilla", {"heads": "9z"}],
+            "seeds": [1, 1],
+            "baseline": "8f",
+            "sistems": [],
+        }
+    )
+    text = "\n".join(errors)
+    for expected in (
+        "sistems: unknown key; did you mean 'systems'?",
+        "train.max_updat: unknown key; did you mean 'max_update'?",
+        "train.lr: expected a number, got 'fast'",
+        "train.warmup_updates: expected a whole number, got True",
+        "train.max_update: must be above 0, is 0",
+        "model.dim: 100 is not divisible by model.heads = 8",
+        "model.dropout: must be at least 0 and below 1, is 1.5",
+        "pair: the embedded Bibles are es-en and en-es, not 'es-de'",
+        "data.limit:",
+        "systems[0]:",
+        "systems[2]: 'vanilla' is there twice",
+        "systems[3]:",
+        "seeds: one is there twice: [1, 1]",
+        "baseline: '8f' is not one of the systems",
+    ):
+        assert expected in text, expected
+    assert len(errors) == 14
+
+
+def test_a_wrong_count_of_heads_names_both_numbers():
+    (error,) = errors_of({**BIBLE, "systems": ["7f+2l"]})
+    assert "9" in error and "8" in error
+
+
+@pytest.mark.parametrize("limit", ["5k", 5000, "5000", None])
+def test_limits(limit):
+    data = {"kind": "sword", "limit": limit}
+    assert recipes.check("test", {**BIBLE, "data": data}).recipe.data.limit in (str(limit), None)
+
+
+def test_missing_keys_and_kinds():
+    assert errors_of({"data": {"kind": "sword"}}) == ["pair: missing, and it has no default"]
+    assert "data.kind: 'bible' is unknown" in errors_of({**BIBLE, "data": {"kind": "bible"}})[0]
+    assert "data.kind: missing" in errors_of({**BIBLE, "data": {}})[0]
+    assert errors_of({**BIBLE, "data": 3}) == [
+        "data.kind: missing; known: custom, sword",
+    ]
+
+
+def test_missing_files_are_named_and_paths_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tsv").write_text("x\ty\n")
+    content = {"pair": "xx-yy", "data": {"kind": "custom", "train": ["a.tsv"]}}
+    assert recipes.check("test", content).recipe.data.train == [str(tmp_path / "a.tsv")]
+    content["data"]["test"] = ["b.xx", "b.yy", "b.zz"]
+    errors = errors_of(content)
+    assert f"data.test: there is no file {tmp_path / 'b.xx'}" in errors
+    assert "data.test: expected one or two files, got 3" in errors
+
+
+def test_a_batch_must_hold_the_longest_sentence():
+    errors = errors_of({**BIBLE, "train": {"max_tokens": 500}})
+    assert errors == [
+        "train.max_tokens: 500 is below model.max_positions = 1024, so that a long sentence fits "
+        "in no batch"
+    ]
+
+
+def test_tokenizer_of_the_target_language(tmp_path):
+    (tmp_path / "a.tsv").write_text("x\ty\n")
+    data = {"kind": "custom", "train": [str(tmp_path / "a.tsv")]}
+    assert recipes.check("t", {"pair": "en-zh", "data": data}).tokenizer == "zh"
+    assert recipes.check("t", {"pair": "en-de", "data": data}).tokenizer == "13a"
+    content = {"pair": "en-de", "data": data, "score": {"tokenize": "char"}}
+    assert recipes.check("t", content).tokenizer == "char"
+
+
+def test_numbers_written_as_texts_by_yaml():
+    content = yaml.safe_load("{pair: es-en, data: {kind: sword}, train: {lr: 1e-3}}")
+    assert recipes.check("test", content).recipe.train.lr == 1e-3
+
+
+def test_dump_and_read_give_the_same_experiment(tmp_path):
+    content = {**BIBLE, "systems": ["vanilla", {"heads": "8l", "lr": 0.1}], "seeds": [3, 4]}
+    experiment = recipes.check("test", content)
+    (tmp_path / "recipe.yaml").write_text(recipes.dump(experiment), encoding="utf-8")
+    assert recipes.read(tmp_path) == experiment
+    assert dataclasses.asdict(experiment.recipe).keys() <= set(
+        yaml.safe_load((tmp_path / "recipe.yaml").read_text())
+    )
+
+
+def test_reading_what_is_no_run(tmp_path):
+    with pytest.raises(ExperimentError, match="is not the folder of a run"):
+        recipes.read(tmp_path)
+
+
+class TestCompose:
+    def test_every_recipe_of_the_project_is_valid_and_opens_with_a_comment(self):
+        files = recipes.recipe_files()
+        assert {"bible_es_en", "bible_en_es", "custom"} <= {f.stem for f in files}
+        for file in files:
+            text = file.read_text(encoding="utf-8")
+            assert text.startswith("# @package _global_\n#\n# ")
+            for word in ("# Needs:", "# Costs:", "# Run:", f"fairseq-fixed run {file.stem}"):
+                assert word in text, (file, word)
+            content = recipes.compose(file.stem)
+            assert content["description"] and content["cost"]
+            if file.stem != "custom":
+                recipes.load(file.stem)
+
+    def test_only_keys_that_exist_are_set(self):
+        for file in recipes.recipe_files():
+            content = recipes.compose(file.stem)
+            assert set(content) <= {f.name for f in dataclasses.fields(Recipe)}
+
+    def test_overrides(self):
+        experiment = recipes.load(
+            "bible_es_en",
+            [
+                "train.max_update=7",
+                "data.limit=5k",
+                "systems=[vanilla,0-0@7f+1l/1-1@8l,{heads: 8l, name: mine}]",
+                "seeds=[1,2]",
+            ],
+        )
+        assert experiment.recipe.train.max_update == 7
+        assert experiment.recipe.data.limit == "5k"
+        assert [s.name for s in experiment.systems] == ["vanilla", "0-0@7f+1l/1-1@8l", "mine"]
+        assert experiment.recipe.seeds == [1, 2]
+
+    def test_the_other_direction_differs_in_the_pair_alone(self):
+        one, other = (recipes.compose(n) for n in ("bible_es_en", "bible_en_es"))
+        assert (one.pop("pair"), other.pop("pair")) == ("es-en", "en-es")
+        assert one == other
+
+    def test_unknown_key_in_an_override(self):
+        with pytest.raises(RecipeError, match="did you mean 'max_update'"):
+            recipes.load("bible_es_en", ["train.max_updates=7"])
+
+    def test_broken_override(self):
+        with pytest.raises(ExperimentError, match=r"cannot read the override 'systems=\[7f'"):
+            recipes.load("bible_es_en", ["systems=[7f"])
+
+    def test_unknown_recipe(self):
+        with pytest.raises(ExperimentError, match="did you mean 'bible_es_en'"):
+            recipes.load("bible_es_e")
+        with pytest.raises(ExperimentError, match=r"there is no file nothing\.yaml"):
+            recipes.load("nothing.yaml")
+
+    def test_own_file_with_the_projects_defaults(self, tmp_path):
+        own = tmp_path / "own.yaml"
+        own.write_text(
+            "defaults:\n  - /train: small_cpu\n  - _self_\n"
+            "pair: en-es\ndata: {kind: sword}\ntrain: {max_update: 3}\n"
+        )
+        experiment = recipes.load(str(own), ["train.lr=0.5"])
+        assert experiment.name == "own"
+        assert experiment.recipe.train.max_update == 3
+        assert experiment.recipe.train.lr == 0.5
+        assert experiment.recipe.train.warmup_updates == 400
+
+    def test_own_file_that_is_no_yaml(self, tmp_path):
+        own = tmp_path / "own.yaml"
+        own.write_text("pair: [en\n")
+        with pytest.raises(ExperimentError, match=r"own\.yaml"):
+            recipes.load(str(own))

@@ -1,0 +1,162 @@
+import json
+
+import pytest
+
+from fairseq_fixed.experiments import machine, paths, recipe, report, results, summary
+from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.report_view import show
+
+
+def experiment(**changes):
+    content = {"pair": "es-en", "data": {"kind": "sword"}, "samples": 2, "seeds": [1, 2], **changes}
+    return recipe.check("test", content)
+
+
+def fake_run(folder, exp, scores, p=0.01, since_best=0, too_long=0):
+    """Write what a finished run leaves; `scores` by slug and seed."""
+    raw = folder / paths.RAW
+    raw.mkdir(parents=True)
+    for language in ("es", "en"):
+        lines = [f"{language} sentence number {i} with words" for i in range(20)]
+        (raw / f"test.{language}").write_text("\n".join(lines) + "\n")
+    (raw / "test.keys").write_text("".join(f"Ruth 1:{i + 1}\n" for i in range(20)))
+    for system in exp.systems:
+        for seed in exp.recipe.seeds:
+            place = folder / paths.seed_folder(system.slug, seed)
+            place.mkdir(parents=True)
+            (place / paths.HYPOTHESES).write_text(f"{system.name}\n" * 20)
+            value = scores[system.slug][seed]
+            (place / paths.SCORE).write_text(
+                json.dumps({"bleu": {"score": value, "signature": "nrefs:1", "detail": ""}})
+            )
+            info = {
+                "sentences": 20,
+                "empty": 0,
+                "too_long_source": list(range(too_long)),
+                "too_long_reference": [],
+            }
+            (place / paths.HYPOTHESES_INFO).write_text(json.dumps(info))
+            result = results.make_result(exp, system.slug, seed, folder)
+            result["training"]["validations_since_best"] = since_best
+            (place / paths.RESULT).write_text(json.dumps(result))
+    if exp.others:
+        tests = {
+            "tests": {
+                "bootstrap": {"bleu": {s.slug: {"p": p} for s in exp.others}},
+                "randomisation": {"bleu": {s.slug: {"p": p / 2} for s in exp.others}},
+            },
+            "signatures": {"bootstrap": {"bleu": "bs:1"}, "randomisation": {"bleu": "ar:1"}},
+        }
+        content = {
+            "baseline": exp.baseline.slug,
+            "seeds": {str(s): tests for s in exp.recipe.seeds},
+        }
+        (folder / paths.REPORT).mkdir()
+        (folder / paths.SIGNIFICANCE).write_text(json.dumps(content))
+
+
+SCORES = {"vanilla": {1: 10.0, 2: 12.0}, "7f-1l": {1: 13.0, 2: 14.0}}
+
+
+def test_report_of_two_systems_and_two_seeds(tmp_path, capsys):
+    exp = experiment()
+    fake_run(tmp_path, exp, SCORES)
+    markdown = report.write_report(exp, tmp_path).read_text()
+    assert "| vanilla |  |  | 0 | * | 11.0 ± 1.4 | baseline |" in markdown
+    assert "| 7f+1l |  |  | 0 | * | 13.5 ± 0.7 | +2.5 (p = 0.010) |" in markdown
+    assert "2 seeds (1, 2): mean ± standard deviation" in markdown
+    assert "not converged" in markdown
+    assert markdown.count("- reference:") == 2 and "**Ruth 1:" in markdown
+    assert "bs:1" in markdown and "torch" in markdown
+    assert (tmp_path / "report/curves.png").stat().st_size > 1000
+    content = json.loads((tmp_path / "report/report.json").read_text())
+    assert [row["system"] for row in content["rows"]] == ["vanilla", "7f+1l"]
+    show(tmp_path)
+    printed = capsys.readouterr().out
+    assert "13.5 ± 0.7" in printed
+    assert "7f+1l against vanilla: BLEU +2.5 (p = 0.010)" in printed
+    assert str(tmp_path / "report/report.md") in printed
+
+
+def test_what_is_not_significant_is_called_that(tmp_path):
+    exp = experiment()
+    fake_run(tmp_path, exp, SCORES, p=0.2)
+    text = report.write_report(exp, tmp_path).read_text()
+    assert "+2.5 (not significant, p = 0.200)" in text
+
+
+def test_one_seed_proves_nothing(tmp_path):
+    exp = experiment(seeds=[1])
+    fake_run(tmp_path, exp, SCORES, since_best=7, too_long=3)
+    text = report.write_report(exp, tmp_path).read_text()
+    assert "one seed proves nothing" in text
+    assert "| 13.0 | +3.0 (p = 0.010) |" in text
+    assert "not converged" not in text
+    assert "vanilla, seed 1: 3 of 20 test sentences were too long" in text
+
+
+def test_one_system_alone(tmp_path):
+    exp = experiment(seeds=[1], systems=["7f+1l"])
+    fake_run(tmp_path, exp, SCORES)
+    text = report.write_report(exp, tmp_path).read_text()
+    assert "Significance" not in text and "| 7f+1l |" in text
+
+
+def test_an_unfinished_run(tmp_path):
+    exp = experiment()
+    fake_run(tmp_path, exp, SCORES)
+    missing = tmp_path / paths.seed_folder("7f-1l", 2) / paths.RESULT
+    missing.unlink()
+    with pytest.raises(ExperimentError, match=f"{missing} is missing: the run is not finished"):
+        report.write_report(exp, tmp_path)
+    with pytest.raises(ExperimentError, match="there is no report"):
+        show(tmp_path)
+
+
+def test_a_difference_is_significant_only_with_every_seed():
+    significance = {
+        "seeds": {
+            "1": {"tests": {"bootstrap": {"bleu": {"a": {"p": 0.01}}}}},
+            "2": {"tests": {"bootstrap": {"bleu": {"a": {"p": 0.3}}}}},
+        }
+    }
+    training = {
+        "parameters": 5, "tokens_per_second": 1.0, "updates": 3, "valid_loss": 2.0,
+        "validations_since_best": 0,
+    }  # fmt: skip
+    runs = [
+        {"slug": slug, "system": slug, "seed": seed, "training": training,
+         "scores": {"bleu": {"score": score}}}
+        for slug, score in (("base", 1.0), ("a", 2.0)) for seed in (1, 2)
+    ]  # fmt: skip
+    rows = summary.summarise(runs, baseline="base", significance=significance, alpha=0.05)
+    assert rows[1]["differences"]["bleu"]["significant"] is False
+    assert rows[1]["differences"]["bleu"]["p"] == {"bootstrap": [0.01, 0.3]}
+
+
+def test_results_are_collected_under_names_that_tell_settings_apart(tmp_path):
+    exp = experiment()
+    fake_run(tmp_path / "run", exp, SCORES)
+    written = results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    assert len(written) == 4
+    longer = experiment(train={"max_update": 5})
+    assert results.settings_hash(exp, exp.systems[0]) != results.settings_hash(
+        longer, longer.systems[0]
+    )
+    more = experiment(seeds=[1, 2, 3], jobs=2)
+    digest = results.settings_hash(exp, exp.systems[1])
+    assert results.settings_hash(more, more.systems[1]) == digest
+    assert written[-1].name == f"7f-1l.seed2.{digest}.json"
+    content = json.loads(written[-1].read_text())
+    assert content["scores"]["bleu"]["score"] == 14.0
+    assert content["budget"]["max_update"] == exp.recipe.train.max_update
+    assert {"machine", "versions", "commit", "curve", "settings_hash"} <= set(content)
+
+
+def test_nothing_about_host_or_user_is_kept(tmp_path):
+    import getpass
+    import platform
+
+    text = json.dumps([machine.describe_machine(), machine.versions()])
+    assert platform.node() not in text or len(platform.node()) < 3
+    assert f"/{getpass.getuser()}" not in text

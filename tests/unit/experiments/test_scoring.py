@@ -1,0 +1,70 @@
+import pytest
+
+from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.scoring import compare, make_metrics, read_lines, score
+
+REFERENCE = [f"the cat number {i} sat on the mat beside dog {i % 7}" for i in range(40)]
+GOOD = [line.replace("beside", "near") if i % 3 else line for i, line in enumerate(REFERENCE)]
+BAD = [line.replace("cat", "x").replace("mat", "y").replace("sat", "z") for line in REFERENCE]
+
+
+def test_scores_are_sacrebleus_with_signatures():
+    import sacrebleu
+
+    scores = score(GOOD, REFERENCE, make_metrics(["bleu", "chrf", "chrf++", "ter"], "13a"))
+    assert scores["bleu"]["score"] == sacrebleu.corpus_bleu(GOOD, [REFERENCE]).score
+    assert scores["chrf"]["score"] == sacrebleu.corpus_chrf(GOOD, [REFERENCE]).score
+    assert "tok:13a" in scores["bleu"]["signature"]
+    assert "nw:0" in scores["chrf"]["signature"] and "nw:2" in scores["chrf++"]["signature"]
+    assert score(REFERENCE, REFERENCE, make_metrics(["bleu"], "13a"))["bleu"]["score"] > 99.9
+
+
+def test_different_numbers_of_lines():
+    with pytest.raises(ExperimentError, match="39 lines, the reference 40"):
+        score(GOOD[1:], REFERENCE, make_metrics(["bleu"], "13a"))
+    with pytest.raises(ExperimentError, match="nothing to score"):
+        score([], [], make_metrics(["bleu"], "13a"))
+
+
+def test_unknown_metrics_and_tokenizers():
+    with pytest.raises(ExperimentError, match="metric 'blue' is unknown"):
+        make_metrics(["blue"], "13a")
+    with pytest.raises(ExperimentError, match="cannot tokenize with 'nonsense'"):
+        make_metrics(["bleu"], "nonsense")
+
+
+def test_paired_tests_tell_a_difference_from_none():
+    tests = compare(
+        ("base", BAD),
+        [("good", GOOD), ("same", list(BAD))],
+        REFERENCE,
+        make_metrics(["bleu", "chrf"], "13a"),
+        bootstrap=200,
+        trials=200,
+    )
+    for test in ("bootstrap", "randomisation"):
+        for metric in ("bleu", "chrf"):
+            result = tests["tests"][test][metric]
+            assert result["base"]["p"] is None
+            assert result["good"]["p"] < 0.05
+            assert result["same"]["p"] > 0.5
+            assert tests["signatures"][test][metric]
+    assert tests["tests"]["bootstrap"]["bleu"]["good"]["interval"] > 0
+
+
+def test_randomisation_can_be_left_out():
+    tests = compare(
+        ("b", BAD), [("g", GOOD)], REFERENCE, make_metrics(["bleu"], "13a"), bootstrap=20, trials=0
+    )
+    assert list(tests["tests"]) == ["bootstrap"]
+
+
+def test_lines_are_split_at_newlines_alone(tmp_path):
+    file = tmp_path / "f"
+    file.write_bytes("a\u2028b\n\nc\x0c\n".encode())
+    assert read_lines(file) == ["a\u2028b", "", "c\x0c"]
+    file.write_bytes(b"\xff\n")
+    with pytest.raises(ExperimentError, match="not UTF-8"):
+        read_lines(file)
+    with pytest.raises(ExperimentError, match="cannot read"):
+        read_lines(tmp_path / "missing")

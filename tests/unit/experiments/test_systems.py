@@ -1,0 +1,66 @@
+import pytest
+
+from fairseq_fixed.experiments.schema import ModelSettings
+from fairseq_fixed.experiments.systems import parse_systems, render_flags, slug
+
+
+def parse(*entries, folder=None, tmp_path=None):
+    errors: list[str] = []
+    systems = parse_systems(entries, ModelSettings(), folder or tmp_path, errors)
+    assert not errors
+    return systems
+
+
+def test_vanilla_is_fairseqs_own_transformer(tmp_path):
+    (system,) = parse("vanilla", tmp_path=tmp_path)
+    assert system.arguments == ("--arch", "transformer")
+
+
+def test_mix(tmp_path):
+    (system,) = parse("0-2@7f+1l/3-5@8l", tmp_path=tmp_path)
+    assert system.arguments == (
+        "--arch", "fixed_transformer", "--encoder-heads", "0-2@7f+1l/3-5@8l",
+    )  # fmt: skip
+    assert not set(system.slug) & set(":/@+")
+
+
+def test_mapping(tmp_path):
+    (system,) = parse({"heads": "8l", "tisa_kernels": 5, "fp16": True}, tmp_path=tmp_path)
+    assert system.name == "8l tisa_kernels=5 fp16=True"
+    assert system.arguments[2:] == ("--encoder-heads", "8l", "--tisa-kernels", "5", "--fp16")
+
+
+def test_file_of_configs_model_may_use_the_names_of_hydra(tmp_path):
+    (tmp_path / "mine.yaml").write_text("_name: fixed_transformer_tiny\nencoder_heads: 8f\nx: 1\n")
+    (system,) = parse("mine", tmp_path=tmp_path)
+    assert (system.name, system.slug) == ("mine", "mine")
+    assert system.arguments == (
+        "--arch", "fixed_transformer_tiny", "--encoder-heads", "8f", "--x", "1",
+    )  # fmt: skip
+
+
+def test_slugs_of_different_systems_differ(tmp_path):
+    systems = parse("7f+1l", {"heads": "7f+1l", "name": "7f-1l"}, tmp_path=tmp_path)
+    assert systems[0].slug == "7f-1l"
+    assert systems[0].slug != systems[1].slug
+
+
+@pytest.mark.parametrize("name", ["7f+1l", "a:b/c@d+e", "..", "/", "x" * 300, "日本"])
+def test_a_slug_is_a_safe_folder_name(name):
+    text = slug(name)
+    assert text and len(text) <= 60 and text not in (".", "..")
+    assert not set(text) & set(":/@+ \\")
+    assert not text.startswith(("-", "."))
+
+
+def test_flags():
+    flags = {"a_b": 1, "fp16": True, "off": False, "none": None, "many": [1, 2], "--c-d": "x y"}
+    assert render_flags(flags) == (
+        "--a-b", "1", "--fp16", "--many", "1", "2", "--c-d", "x y",
+    )  # fmt: skip
+
+
+def test_a_word_that_is_nothing(tmp_path):
+    errors: list[str] = []
+    parse_systems(["vanila"], ModelSettings(), tmp_path, errors)
+    assert "neither 'vanilla', nor a file of configs/model, nor a mix" in errors[0]

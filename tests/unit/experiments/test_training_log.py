@@ -1,0 +1,128 @@
+import json
+
+from fairseq_fixed.experiments.plan import Stage
+from fairseq_fixed.experiments.progress import PlainView, StageProgress, format_seconds
+from fairseq_fixed.experiments.training_log import Tail, read_training_log
+
+
+def line(tag, stats):
+    return f"2024-01-01 10:00:00 | INFO | {tag} | {json.dumps(stats)}\n"
+
+
+def train(update, loss, wps=1000.0, wall=None):
+    return line(
+        "train_inner",
+        {
+            "epoch": 1, "update": 0.1, "loss": str(loss), "nll_loss": str(loss - 1),
+            "wps": str(wps), "num_updates": str(update), "wall": str(wall or update),
+        },
+    )  # fmt: skip
+
+
+def valid(update, loss):
+    return line(
+        "valid",
+        {"epoch": 1, "valid_loss": str(loss), "valid_nll_loss": str(loss - 1),
+         "valid_num_updates": str(update)},
+    )  # fmt: skip
+
+
+HEAD = (
+    "2024-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234 "
+    "(num. trained: 1,234)\n"
+    "2024-01-01 10:00:00 | WARNING | fairseq.tasks.fairseq_task | 12 samples have invalid sizes "
+    "and will be skipped, max_positions=(9, 9), first few sample ids=[1]\n"
+    "no log line at all\n"
+)
+
+
+def read(tmp_path, text):
+    file = tmp_path / "train.log"
+    file.write_text(text)
+    return read_training_log(file)
+
+
+def test_figures(tmp_path):
+    text = HEAD + train(10, 9, wps=100) + train(20, 8, wps=900) + valid(20, 7.5)
+    text += train(30, 7, wps=1100) + valid(30, 7.0)
+    text += "2024-01-01 10:00:00 | INFO | fairseq_cli.train | done training in 3.0 seconds\n"
+    log = read(tmp_path, text)
+    assert log.parameters == 1234 and log.skipped == 12 and log.finished
+    assert log.updates == 30
+    assert log.tokens_per_second == 1000  # the first interval left out
+    assert log.last_valid == 6.0 and log.best_valid == (30, 6.0)
+    assert log.wall == 30
+    assert [p["update"] for p in log.curve()] == [20, 30]
+    assert log.curve()[0]["wall"] == 20
+
+
+def test_after_a_resume_the_later_line_counts(tmp_path):
+    log = read(tmp_path, valid(10, 9.0) + valid(20, 5.0) + valid(20, 6.0) + valid(30, 5.5))
+    assert log.valid[20]["loss"] == 6.0
+    assert log.best_valid == (30, 4.5)
+
+
+def test_damaged_lines_are_passed_over(tmp_path):
+    log = read(
+        tmp_path, line("valid", {"valid_loss": "x"}) + "a | b | valid | {half\n" + valid(5, 2)
+    )
+    assert list(log.valid) == [5]
+
+
+def test_tail_waits_for_the_end_of_a_line_and_notices_a_fresh_start(tmp_path):
+    file = tmp_path / "f"
+    tail = Tail(file)
+    assert tail.lines() == []
+    file.write_text("one\ntw")
+    assert tail.lines() == ["one"]
+    with file.open("a") as out:
+        out.write("o\n")
+    assert tail.lines() == ["two"]
+    file.write_text("a\n")
+    assert tail.lines() == ["a"]
+    assert Tail(file, at_end=True).lines() == []
+
+
+def test_progress_of_a_training_in_plain_lines(tmp_path, monkeypatch):
+    from fairseq_fixed.experiments import progress as module
+
+    (tmp_path / "logs").mkdir()
+    stage = Stage("train.x.seed1", ("x",), steps=100)
+    progress = StageProgress(stage, tmp_path)
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    log = tmp_path / stage.log
+    log.write_text(train(10, 9))
+    progress.look()
+    now += 10
+    with log.open("a") as out:
+        out.write(train(20, 8, wps=1234) + valid(20, 7.5))
+    progress.look()
+    assert progress.figures() == {
+        "done": "20/100",
+        "tokens/s": "1,234",
+        "loss": "7.000",
+        "valid": "6.500",
+        "left": "1 min 20 s",
+    }
+    lines = []
+    view = PlainView(lines.append)
+    view.update([progress], 0, 1)
+    assert not lines
+    now += 21
+    view.update([progress], 0, 1)
+    assert "train.x.seed1: 20/100, 1,234 tokens/s, loss 7.000, valid loss 6.500, " in lines[0]
+
+
+def test_progress_of_a_translation_counts_lines(tmp_path):
+    stage = Stage("translate.x.seed1", ("x",), watch="generate.txt")
+    progress = StageProgress(stage, tmp_path, steps=4)
+    (tmp_path / "generate.txt").write_text("H-1\t-1\tx\nS-1\tx\nH-0\t-1\ty\n")
+    progress.look()
+    assert progress.figures()["done"] == "2/4"
+
+
+def test_durations():
+    assert [format_seconds(s) for s in (0.4, 59, 61, 3600, 7500)] == [
+        "0 s", "59 s", "1 min 01 s", "1 h 00 min", "2 h 05 min",
+    ]  # fmt: skip
