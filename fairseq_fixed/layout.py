@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["SequenceLayout"]
+from fairseq_fixed.vocabulary import Vocabulary, VocabularyError
+
+__all__ = ["SequenceLayout", "Words"]
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The words of a batch.
+
+    Attributes:
+        index: (n, batch) int64, the word that each token belongs to, from 0.
+        size: (words, batch, 1) float32, tokens a word; 1 where a sentence has fewer words.
+        layout: of the words, padded on the right.
+    """
+
+    index: Tensor
+    size: Tensor
+    layout: SequenceLayout
 
 
 class SequenceLayout:
@@ -28,6 +46,8 @@ class SequenceLayout:
         padding_mask: (batch, n) bool, True at padding; or None where there is none.
         shape: (batch, n), needed where `padding_mask` is None.
         device: where tensors go; needed where `padding_mask` is None.
+        tokens: (batch, n) token indices, needed for `words` and `rarest`.
+        vocabulary: what is known of the tokens, needed likewise.
 
     Raises:
         ValueError: neither a mask nor a shape; a mask that is not 2-d.
@@ -39,6 +59,8 @@ class SequenceLayout:
         *,
         shape: tuple[int, int] | None = None,
         device: torch.device | str | None = None,
+        tokens: Tensor | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         if padding_mask is None:
             if shape is None:
@@ -54,15 +76,23 @@ class SequenceLayout:
             padding_mask = padding_mask.to(torch.bool)
         self.batch, self.n = shape
         self.padding_mask = padding_mask
+        self.tokens = tokens
+        self.vocabulary = vocabulary
         self._memo: dict[Hashable, object] = {}
 
     @classmethod
-    def from_tokens(cls, tokens: Tensor, pad: int) -> SequenceLayout:
+    def from_tokens(
+        cls, tokens: Tensor, pad: int, vocabulary: Vocabulary | None = None
+    ) -> SequenceLayout:
         """Read the layout off token indices (batch, n) and the padding index."""
         mask = tokens.eq(pad)
-        if not bool(mask.any()):
-            return cls(None, shape=(tokens.shape[0], tokens.shape[1]), device=tokens.device)
-        return cls(mask)
+        return cls(
+            mask if bool(mask.any()) else None,
+            shape=(tokens.shape[0], tokens.shape[1]),
+            device=tokens.device,
+            tokens=tokens,
+            vocabulary=vocabulary,
+        )
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returned when `key` was first asked for.
@@ -151,3 +181,66 @@ class SequenceLayout:
     def last(self) -> Tensor:
         """(batch,) int64: index of each sentence's last token."""
         return self.memo("last", lambda: (self.start + self.length - 1).clamp(min=0))
+
+    # What depends on the tokens themselves.
+
+    def _known_tokens(self) -> tuple[Tensor, Vocabulary]:
+        if self.tokens is None or self.vocabulary is None:
+            raise VocabularyError(
+                "word-based heads and heads that look for rare tokens need a layout made from "
+                "tokens with their vocabulary: SequenceLayout.from_tokens(tokens, pad, vocabulary)"
+            )
+        return self.tokens, self.vocabulary
+
+    @property
+    def words(self) -> Words:
+        """The words that the tokens make up; `</s>` is a word of its own.
+
+        Raises:
+            VocabularyError: the layout was made without tokens or word boundaries.
+        """
+        return self.memo("words", self._words)
+
+    def _words(self) -> Words:
+        tokens, vocabulary = self._known_tokens()
+        inside = self.inside.t()
+        index = vocabulary.word_index(tokens, inside)
+        count = torch.where(inside.any(1), index.amax(1) + 1, 0)  # (batch,)
+        most = max(int(count.max()), 1)
+        size = torch.zeros(self.batch, most, device=self.device)
+        size.scatter_add_(1, index, inside.float())
+        mask = torch.arange(most, device=self.device)[None, :] >= count[:, None]
+        layout = SequenceLayout(
+            mask if bool(mask.any()) else None, shape=(self.batch, most), device=self.device
+        )
+        return Words(index.t(), size.clamp(min=1).t()[:, :, None], layout)
+
+    def rarest(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the positions of each sentence's `number` rarest tokens.
+
+        `</s>` and padding are never chosen, `<unk>` is the rarest, ties go to the left.
+
+        Returns:
+            Index into the batch's n, (batch, number) int64, rarest first, and (batch, number)
+            bool, False where a sentence has fewer tokens to choose from.
+
+        Raises:
+            VocabularyError: the layout was made without tokens or counts.
+        """
+        return self.memo(("rarest", number), lambda: self._rarest(number))
+
+    def _rarest(self, number: int) -> tuple[Tensor, Tensor]:
+        tokens, vocabulary = self._known_tokens()
+        ranks = vocabulary.ranks(tokens)
+        eligible = (ranks >= 0) & self.inside.t()
+        if self.padding_mask is not None:
+            eligible &= ~self.padding_mask
+        never = 1 << 62  # exact as a float64, which is how `pad` takes its value
+        # unique keys: by rank, then from the left
+        keys = ranks * self.n + torch.arange(self.n, device=self.device)
+        keys = keys.masked_fill(~eligible, never)
+        if number > self.n:
+            keys = torch.nn.functional.pad(keys, (0, number - self.n), value=never)
+        chosen = keys.topk(number, dim=1, largest=False)
+        valid = chosen.values != never
+        return chosen.indices.masked_fill(~valid, 0), valid

@@ -7,6 +7,7 @@ import torch
 
 from fairseq_fixed.heads import KINDS, HeadSpec
 from fairseq_fixed.layout import SequenceLayout
+from fairseq_fixed.vocabulary import Vocabulary
 
 
 def make_mask(lengths: list[int], n: int, side: str) -> torch.Tensor:
@@ -16,12 +17,32 @@ def make_mask(lengths: list[int], n: int, side: str) -> torch.Tensor:
     return index >= lengths_ if side == "right" else index < n - lengths_
 
 
-def make_layout(lengths: list[int], side: str = "left", n: int | None = None) -> SequenceLayout:
-    """Layout of sentences of these lengths; without a mask where nothing is padded."""
+PAD, EOS, UNK = 1, 2, 3
+
+
+def make_vocabulary(size: int = 40, **kwargs) -> Vocabulary:
+    """Sentencepiece-like: every other token begins a word; counts fall with the index, in pairs."""
+    symbols = ["<s>", "<pad>", "</s>", "<unk>"]
+    symbols += [("▁" if index % 2 else "") + f"t{index}" for index in range(4, size)]
+    counts = [1, 0, 1, 1] + [1 + (size - index) // 2 for index in range(4, size)]
+    return Vocabulary(
+        symbols, counts, special=(0, PAD, EOS), unk=UNK, words=True, rarity=True, **kwargs
+    )
+
+
+def make_tokens(lengths: list[int], side: str = "left", n: int | None = None) -> torch.Tensor:
+    """Random sentences that end in </s>, (batch, n)."""
     n = n or max(lengths)
-    if all(length == n for length in lengths):
-        return SequenceLayout(None, shape=(len(lengths), n))
-    return SequenceLayout(make_mask(lengths, n, side))
+    tokens = torch.full((len(lengths), n), PAD)
+    for row, length in enumerate(lengths):
+        sentence = torch.cat([torch.randint(3, 40, (length - 1,)), torch.tensor([EOS])])
+        tokens[row, n - length if side == "left" else 0 :][:length] = sentence
+    return tokens
+
+
+def make_layout(lengths: list[int], side: str = "left", n: int | None = None) -> SequenceLayout:
+    """Layout of random sentences of these lengths; without a mask where nothing is padded."""
+    return SequenceLayout.from_tokens(make_tokens(lengths, side, n), PAD, make_vocabulary())
 
 
 def example_spec(kind: str) -> HeadSpec:
@@ -34,8 +55,9 @@ def example_spec(kind: str) -> HeadSpec:
 
 
 def every_spec() -> list[HeadSpec]:
-    """One head of every kind of the grammar."""
-    return [example_spec(kind) for kind in KINDS]
+    """One head of every kind of the grammar, and of every kind that can be word-based."""
+    specs = [example_spec(kind) for kind in KINDS]
+    return specs + [HeadSpec(s.kind, s.args, words=True) for s in specs if KINDS[s.kind].words]
 
 
 @pytest.fixture(autouse=True)

@@ -6,17 +6,18 @@ import importlib
 import inspect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_fixed.attention.base import Head
+from fairseq_fixed.attention.base import FixedHead, Head
+from fairseq_fixed.attention.words import WordBased
 from fairseq_fixed.heads import KINDS, HeadSpec
 from fairseq_fixed.layout import SequenceLayout
 
-__all__ = ["MixedHeadAttention", "head_class"]
+__all__ = ["MixedHeadAttention", "build_head", "head_class"]
 
 
 def head_class(kind: str) -> type[Head]:
@@ -60,7 +61,7 @@ class MixedHeadAttention(nn.Module):
         self.head_dim = embed_dim // len(heads)
         self.specs = tuple(heads)
         self.runs = nn.ModuleList(
-            _build(spec, len(list(run)), self.head_dim, options)
+            build_head(spec, len(list(run)), self.head_dim, options)
             for spec, run in itertools.groupby(heads)
         )
         unknown = set(options) - set().union(*(_options(head_class(kind)) for kind in KINDS))
@@ -90,6 +91,11 @@ class MixedHeadAttention(nn.Module):
         nn.init.uniform_(self.out_proj.weight, -bound, bound)
         if self.out_proj.bias is not None:
             nn.init.zeros_(self.out_proj.bias)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the layout must know of the tokens: see :attr:`Head.needs`."""
+        return frozenset().union(*(run.needs for run in self._runs()))
 
     def _queries_and_keys(self, x: Tensor) -> list[tuple[Tensor | None, Tensor | None]]:
         """Project and deal queries and keys out, one pair a run; (None, None) where none."""
@@ -146,7 +152,11 @@ def _options(cls: type[Head]) -> set[str]:
     return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def _build(spec: HeadSpec, num_heads: int, head_dim: int, options: dict[str, object]) -> Head:
+def build_head(
+    spec: HeadSpec, num_heads: int, head_dim: int, options: Mapping[str, object]
+) -> Head:
+    """Build a run of `num_heads` equal heads from its spec and the options that its kind takes."""
     cls = head_class(spec.kind)
     taken = {name: options[name] for name in _options(cls) if name in options}
-    return cls(num_heads, head_dim, *spec.args, **taken)
+    head = cls(num_heads, head_dim, *spec.args, **taken)
+    return WordBased(cast(FixedHead, head)) if spec.words else head

@@ -10,10 +10,12 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
+from fairseq_fixed.attention import MixedHeadAttention as Mixed
 from fairseq_fixed.heads import HeadsError, parse_heads
 from fairseq_fixed.layout import SequenceLayout
 from fairseq_fixed.models.layer import FixedTransformerEncoderLayer
 from fairseq_fixed.models.options import head_options
+from fairseq_fixed.vocabulary import Vocabulary
 
 __all__ = ["FixedTransformerEncoder"]
 
@@ -33,6 +35,7 @@ class FixedTransformerEncoder(TransformerEncoderBase):
     Raises:
         HeadsError: heads that do not fit the encoder.
         ValueError: an option that cannot work with these layers.
+        VocabularyError: heads that need word boundaries which the dictionary does not show.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         if self._specs_left:
             raise HeadsError(f"heads: {len(self._specs_left)} layers' heads were left over")
         del self._specs_left
+        needs = frozenset().union(*(m.needs for m in self.modules() if isinstance(m, Mixed)))
+        self.vocabulary = _vocabulary(dictionary, cfg.word_boundaries, needs) if needs else None
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build the next layer, wrapped as fairseq wraps its own."""
@@ -107,7 +112,7 @@ class FixedTransformerEncoder(TransformerEncoderBase):
             (batch, 1); each in a list.
         """
         padding_mask = src_tokens.eq(self.padding_idx)
-        layout = SequenceLayout.from_tokens(src_tokens, self.padding_idx)
+        layout = SequenceLayout.from_tokens(src_tokens, self.padding_idx, self.vocabulary)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask[:, :, None], 0)
@@ -132,3 +137,15 @@ class FixedTransformerEncoder(TransformerEncoderBase):
             "src_tokens": [],
             "src_lengths": [(~padding_mask).sum(dim=1, keepdim=True).int()],
         }
+
+
+def _vocabulary(dictionary: Dictionary, boundaries: str, needs: frozenset[str]) -> Vocabulary:
+    return Vocabulary(
+        dictionary.symbols,
+        dictionary.count,
+        special=(dictionary.bos(), dictionary.pad(), dictionary.eos()),
+        unk=dictionary.unk(),
+        boundaries=boundaries,
+        words="words" in needs,
+        rarity="rarity" in needs,
+    )

@@ -17,7 +17,7 @@ from torch import nn
 
 from fairseq_fixed.heads import keep_layers
 from fairseq_fixed.models.encoder import FixedTransformerEncoder
-from fairseq_fixed.models.options import add_options, set_defaults
+from fairseq_fixed.models.options import add_options, check_options, set_defaults
 
 __all__ = ["FixedTransformerModel"]
 
@@ -50,7 +50,9 @@ class FixedTransformerModel(TransformerModel):
 
         Raises:
             HeadsError: heads that do not fit the encoder.
-            ValueError: an option unknown to the model, which Hydra would pass over.
+            ValueError: an option unknown to the model, which Hydra would pass over; a value that
+                is not among an option's choices.
+            VocabularyError: heads that need word boundaries which the dictionary does not show.
         """
         if isinstance(args, DictConfig):
             _refuse_unknown(args)
@@ -61,6 +63,7 @@ class FixedTransformerModel(TransformerModel):
         else:
             namespace = args
         set_defaults(namespace)
+        check_options(namespace)
         base_architecture(namespace)
         _mend_layers_to_keep(namespace)
         _prune_heads(namespace)

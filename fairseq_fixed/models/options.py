@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_fixed.attention import EDGES
+from fairseq_fixed.vocabulary import WORD_BOUNDARIES
 
-__all__ = ["OPTIONS", "ModelOption", "add_options", "head_options", "set_defaults"]
+__all__ = ["OPTIONS", "ModelOption", "add_options", "check_options", "head_options", "set_defaults"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ OPTIONS = (
         choices=EDGES,
         head="edge",
     ),
+    ModelOption(
+        "word_boundaries",
+        "auto",
+        "how the dictionary's symbols show where words begin, for word-based heads: ▁ before a "
+        "word (sentencepiece), @@ inside it (subword-nmt), or every token is a word",
+        choices=WORD_BOUNDARIES,
+    ),
 )
 
 
@@ -77,16 +85,14 @@ def set_defaults(args: argparse.Namespace) -> None:
         setattr(args, option.name, getattr(args, option.name, option.default))
 
 
-def head_options(args: object) -> dict[str, Any]:
-    """Return the options that heads take, by the names they take them under.
-
-    Raises:
-        ValueError: a value that is not among an option's choices.
-    """
-    taken: dict[str, Any] = {}
+def check_options(args: object) -> None:
+    """Raise ValueError where an option's value is not among its choices."""
     for option in OPTIONS:
-        if option.head is not None:
-            value = getattr(args, option.name)
-            option.check(value)
-            taken[option.head] = value
-    return taken
+        option.check(getattr(args, option.name))
+
+
+def head_options(args: object) -> dict[str, Any]:
+    """Return the options that heads take, by the names they take them under."""
+    return {
+        option.head: getattr(args, option.name) for option in OPTIONS if option.head is not None
+    }

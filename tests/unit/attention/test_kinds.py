@@ -7,17 +7,17 @@ from torch.utils._pytree import tree_leaves
 
 from fairseq_fixed.attention import EDGES, MixedHeadAttention, head_class
 from fairseq_fixed.attention.base import Head
+from fairseq_fixed.attention.mixed import build_head
 from fairseq_fixed.heads import KINDS
 from fairseq_fixed.layout import SequenceLayout
-from tests.conftest import every_spec, make_layout
+from tests.conftest import PAD, every_spec, make_layout, make_tokens, make_vocabulary
 
 SPECS = every_spec()
 HEADS, DIM = 2, 3
 
 
 def build(spec, **options) -> Head:
-    cls = head_class(spec.kind)
-    return cls(HEADS, DIM, *spec.args, **options).double().eval()
+    return build_head(spec, HEADS, DIM, options).double().eval()
 
 
 def inputs(head, layout, dtype=torch.float64):
@@ -46,8 +46,7 @@ LENGTHS = [[1], [2], [3, 3], [1, 2, 3, 7], [5, 9, 4], [63, 64], [65, 40], [130, 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("edge", EDGES)
 def test_operator_equals_definition(spec, side, edge):
-    options = {"edge": edge} if hasattr(build(spec), "edge") else {}
-    head = build(spec, **options)
+    head = build(spec, edge=edge)
     for lengths in LENGTHS:
         layout = make_layout(lengths, side)
         values, queries, keys = inputs(head, layout)
@@ -118,9 +117,7 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize(
-    "spec", [s for s in SPECS if s.kind != "learned" and not head_class(s.kind).scored], ids=str
-)
+@pytest.mark.parametrize("spec", [s for s in SPECS if not head_class(s.kind).scored], ids=str)
 def test_no_tensor_of_size_n_by_n(spec):
     n = 3000
     head = build(spec)
@@ -145,14 +142,18 @@ def test_fixed_heads_have_no_parameters(spec):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_sentence_does_not_depend_on_its_batch(spec, side):
     mixed = MixedHeadAttention(12, [spec, spec]).double().eval()
+    vocabulary = make_vocabulary()
     for n in (1, 2, 5, 70):
         x = torch.randn(n, 1, 12, dtype=torch.float64)
-        alone = mixed(x, make_layout([n]))
+        tokens = make_tokens([n])
+        alone = mixed(x, SequenceLayout.from_tokens(tokens, PAD, vocabulary))
         longer = n + 9
         batch = torch.randn(longer, 3, 12, dtype=torch.float64) * 100
         rows = slice(longer - n, None) if side == "left" else slice(0, n)
         batch[rows, 1] = x[:, 0]
-        together = mixed(batch, make_layout([longer, n, 4], side))
+        others = make_tokens([longer, n, 4], side)
+        others[1, rows] = tokens[0]
+        together = mixed(batch, SequenceLayout.from_tokens(others, PAD, vocabulary))
         torch.testing.assert_close(together[rows, 1], alone[:, 0], rtol=1e-9, atol=1e-11)
 
 
@@ -171,7 +172,9 @@ def test_every_kind_is_walked():
 
 def test_a_row_of_padding_stays_finite():
     mixed = MixedHeadAttention(12 * len(SPECS), SPECS).eval()
-    layout = SequenceLayout(torch.tensor([[True] * 4, [False] * 4]))
+    tokens = make_tokens([4, 4])
+    tokens[0] = PAD
+    layout = SequenceLayout.from_tokens(tokens, PAD, make_vocabulary())
     x = torch.randn(4, 2, 12 * len(SPECS), requires_grad=True)
     out = mixed(x, layout)
     assert torch.isfinite(out).all()
