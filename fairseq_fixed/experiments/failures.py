@@ -84,6 +84,11 @@ def _tail(log: Path) -> list[str]:
 
 def _relevant(lines: list[str]) -> list[str]:
     """Drop from a Python traceback all but its last call and its message."""
+    usage = [i for i, line in enumerate(lines) if line.startswith("usage: ")]
+    if usage:  # argparse: pages of options before what is wrong
+        wrong = [line for line in lines[usage[-1] :] if ": error: " in line]
+        if wrong:
+            return wrong[-_SHOWN:]
     starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     if not starts:
         return lines[-_SHOWN:]

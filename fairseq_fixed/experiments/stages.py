@@ -184,6 +184,8 @@ def _optimiser(experiment: Experiment) -> tuple[str, ...]:
     return options
 
 
+# `--update-epoch-batch-itr`: fairseq 0.12.3 seeds the batches by the epoch in which a training
+# starts or resumes, and keeps them. Made anew in each epoch, they are the same after a resume.
 def _train(experiment: Experiment, system: System, seed: int) -> Stage:
     train = experiment.recipe.train
     source, target = _languages(experiment)
@@ -198,7 +200,7 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
             *_size(experiment), *_optimiser(experiment), *_budget(experiment),
-            *_READING, *board,
+            *_READING, "--update-epoch-batch-itr", "True", *board,
             *render_flags(train.flags),
             # last, so that a system's own options win
             *system.arguments,
