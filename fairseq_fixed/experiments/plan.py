@@ -23,6 +23,7 @@ class Stage:
         resumable: whether the command, started again, goes on from what it left.
         before_resume: a command that runs before a resumed start. Its exit status 3 says that
             there is nothing left to do.
+        grows: an option of the command whose number may be raised without starting afresh.
         device: whether the command uses a GPU where there is one.
         steps: how many updates or lines the command works through, for the progress view.
         watch: file to read the progress from, where it is not the log.
@@ -35,6 +36,7 @@ class Stage:
     tools: tuple[str, ...] = ()
     resumable: bool = False
     before_resume: tuple[str, ...] = ()
+    grows: str | None = None
     device: bool = False
     steps: int | None = None
     watch: str | None = None

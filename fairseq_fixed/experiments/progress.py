@@ -20,6 +20,7 @@ _WORDING = {
     "valid": "valid loss {}",
     "left": "{} left",
 }
+_WIDE = 100  # columns of a terminal that has room for a bar
 _PLAIN_INTERVAL = 20.0  # seconds between a running stage's plain lines
 
 
@@ -201,11 +202,14 @@ class LiveView:
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         columns = ("done", "tokens/s", "loss", "valid", "left")
+        wide = self._console.width >= _WIDE
         table.add_column(f"stage ({done}/{total} done)", no_wrap=True)
-        table.add_column("", width=20)
+        if wide:
+            table.add_column("", width=20)
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
-        table.add_column("elapsed", justify="right", no_wrap=True)
+        if wide:
+            table.add_column("elapsed", justify="right", no_wrap=True)
         for progress in running:
             figures = progress.figures()
             bar = ProgressBar(
@@ -214,12 +218,12 @@ class LiveView:
                 width=20,
                 pulse=not figures.get("done"),
             )
-            table.add_row(
-                progress.stage.name,
-                bar,
-                *(figures.get(column, "") for column in columns),
-                format_seconds(progress.elapsed),
-            )
+            cells = [figures.get(column, "") for column in columns]
+            elapsed = format_seconds(progress.elapsed)
+            if wide:
+                table.add_row(progress.stage.name, bar, *cells, elapsed)
+            else:
+                table.add_row(progress.stage.name, *cells[:-1], cells[-1] or f"({elapsed})")
         return table
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import read_lines
-from fairseq_fixed.experiments.stamps import read_json, write_json
+from fairseq_fixed.experiments.stamps import read_json, write_json, write_text
 from fairseq_fixed.experiments.summary import describe_difference, format_spread, summarise
 
 __all__ = ["METRIC_NAMES", "build_report", "difference_lines", "notes", "table", "write_report"]
@@ -78,9 +78,7 @@ def write_report(experiment: Experiment, folder: Path) -> Path:
     draw_curves(report["results"], place / "curves.png", title=title)
     write_json(place / "report.json", report)
     markdown = place / "report.md"
-    draft = place / ".report.md.tmp"
-    draft.write_text(render(report, experiment), encoding="utf-8")
-    draft.replace(markdown)
+    write_text(markdown, render(report, experiment))
     return markdown
 
 

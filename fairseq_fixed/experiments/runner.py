@@ -196,6 +196,8 @@ class _Runner:
         state = self.stamps.state(stage)
         resumes = state.state == "partial"
         how = {"partial": "goes on from its last checkpoint", "stale": f"again: {state.why}"}
+        if resumes and state.why:
+            how["partial"] += f"; {state.why}"
         if not resumes:
             self._wipe(stage)
         self.stamps.start(stage, state.seconds if resumes else 0.0)

@@ -15,6 +15,7 @@ from fairseq_fixed.experiments.recipe import Experiment, dump
 from fairseq_fixed.experiments.results import collect_results
 from fairseq_fixed.experiments.runner import Resources, run_plan
 from fairseq_fixed.experiments.stages import compile_plan
+from fairseq_fixed.experiments.stamps import write_text
 
 __all__ = ["choose_resources", "run_folder", "run_session", "script"]
 
@@ -71,9 +72,9 @@ def run_session(experiment: Experiment, folder: Path, view: View, redo: Sequence
     resources = choose_resources(experiment)
     with folder_lock(folder):
         try:
-            (folder / paths.RECIPE).write_text(dump(experiment), encoding="utf-8")
+            write_text(folder / paths.RECIPE, dump(experiment))
             commands_file = folder / paths.COMMANDS
-            commands_file.write_text(script(experiment, plan, resources.threads), encoding="utf-8")
+            write_text(commands_file, script(experiment, plan, resources.threads))
             commands_file.chmod(0o755)
             ran = run_plan(plan, folder, view, resources, again)
         except OSError as error:

@@ -210,6 +210,8 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
         tools=_TRAINING_TOOLS,
         resumable=True,
         before_resume=(*VERB, "mend", folder, "--max-update", str(train.max_update)),
+        # Other schedules lead to their end: a longer training is another one from the start.
+        grows="--max-update" if train.lr_scheduler in ("inverse_sqrt", "fixed") else None,
         device=True,
         steps=train.max_update,
     )  # fmt: skip

@@ -21,22 +21,33 @@ from typing import Any
 
 from fairseq_fixed.experiments.plan import Plan, Stage
 
-__all__ = ["FileHashes", "StageState", "Stamps", "tool_versions", "write_json"]
+__all__ = [
+    "FileHashes",
+    "StageState",
+    "Stamps",
+    "read_json",
+    "tool_versions",
+    "write_json",
+    "write_text",
+]
 
 _PAUSE_BETWEEN_SAVES = 5.0  # seconds
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that a kill leaves the old file or the new one, never half a file."""
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a kill or a full disk leaves the old one or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, ensure_ascii=False)
-            file.write("\n")
+        draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON as `write_text` writes."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -169,6 +180,10 @@ class Stamps:
         """Return where a stage stands whose inputs are all there."""
         now = self.describe(stage)
         stamp = read_json(self._path(stage))
+        started = read_json(self._started_path(stage))
+        for earlier in (stamp, started):
+            if isinstance(earlier, Mapping) and _has_grown(stage, earlier, now):
+                return StageState("partial", _difference(earlier, now), earlier.get("seconds", 0.0))
         if isinstance(stamp, Mapping):
             if stamp.get("hash") == now["hash"]:
                 if all(_exists(self.folder, output) for output in stage.outputs):
@@ -177,7 +192,6 @@ class Stamps:
                     )
                 return StageState("stale", "its output is missing")
             return StageState("stale", _difference(stamp, now))
-        started = read_json(self._started_path(stage))
         if isinstance(started, Mapping):
             if started.get("hash") != now["hash"]:
                 return StageState("stale", _difference(started, now))
@@ -232,6 +246,20 @@ class Stamps:
 def _exists(folder: Path, output: str) -> bool:
     path = folder / output
     return path.is_dir() and any(path.iterdir()) if output.endswith("/") else path.is_file()
+
+
+def _has_grown(stage: Stage, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether nothing but the number behind `stage.grows` differs, and it is larger now."""
+    if stage.grows is None or stage.grows not in stage.argv:
+        return False
+    place = stage.argv.index(stage.grows) + 1
+    before, after = list(old.get("argv") or []), list(new["argv"])
+    try:
+        larger = int(after.pop(place)) > int(before.pop(place))
+    except (IndexError, ValueError):
+        return False
+    rest = ("inputs", "tools")
+    return larger and before == after and all(old.get(key) == new[key] for key in rest)
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

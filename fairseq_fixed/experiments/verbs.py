@@ -120,7 +120,7 @@ def hypotheses(
     """Turn fairseq-generate's output into text, a line a sentence, in the corpus's order."""
     from fairseq_fixed.experiments.hypotheses import collect
     from fairseq_fixed.experiments.scoring import read_lines
-    from fairseq_fixed.experiments.stamps import write_json
+    from fairseq_fixed.experiments.stamps import write_json, write_text
     from fairseq_fixed.experiments.subwords import decode_lines
 
     lines, account = collect(
@@ -130,7 +130,7 @@ def hypotheses(
         max_positions=max_positions,
         decode=lambda pieces: list(decode_lines(subwords, pieces)),
     )
-    out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(out, "".join(f"{line}\n" for line in lines))
     write_json(info, account)
 
 

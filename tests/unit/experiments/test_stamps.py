@@ -62,6 +62,25 @@ def test_a_started_stage_with_other_settings_does_not_resume(tmp_path, stage):
     assert state(tmp_path, changed).state == "stale"
 
 
+def test_a_number_that_may_grow_resumes_what_is_there(tmp_path, stage):
+    def with_n(n, *more):
+        return Stage(
+            "s", ("tool", "--n", str(n), *more), ("in",), ("out",), resumable=True, grows="--n"
+        )
+
+    finish(tmp_path, with_n(5))
+    assert state(tmp_path, with_n(7)).state == "partial"
+    assert state(tmp_path, with_n(7)).why == "--n 5 → 7"
+    assert state(tmp_path, with_n(3)).state == "stale"
+    assert state(tmp_path, with_n(7, "--other")).state == "stale"
+    assert state(tmp_path, with_n(5)).state == "done"
+    Stamps(tmp_path).start(with_n(7))
+    assert state(tmp_path, with_n(7)).state == "partial"
+    assert state(tmp_path, with_n(9)).state == "partial"
+    (tmp_path / "in").write_text("two")
+    assert state(tmp_path, with_n(9)).state == "stale"
+
+
 def test_another_version_of_a_tool(tmp_path, stage):
     versioned = Stage("s", stage.argv, stage.inputs, stage.outputs, tools=("numpy",))
     finish(tmp_path, versioned)

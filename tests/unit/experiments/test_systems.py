@@ -1,5 +1,6 @@
 import pytest
 
+from fairseq_fixed.experiments.resources import configs_folder
 from fairseq_fixed.experiments.schema import ModelSettings
 from fairseq_fixed.experiments.systems import parse_systems, render_flags, slug
 
@@ -64,3 +65,14 @@ def test_a_word_that_is_nothing(tmp_path):
     errors: list[str] = []
     parse_systems(["vanila"], ModelSettings(), tmp_path, errors)
     assert "neither 'vanilla', nor a file of configs/model, nor a mix" in errors[0]
+
+
+def test_every_file_of_configs_model_is_a_system():
+    folder = configs_folder() / "model"
+    names = [file.stem for file in sorted(folder.glob("*.yaml"))]
+    systems = parse(*names, folder=folder)
+    assert [s.name for s in systems] == names
+    edge = next(s for s in systems if s.name == "edge_self")
+    assert edge.arguments == (
+        "--arch", "fixed_transformer", "--encoder-heads", "7f+1l", "--fixed-edge", "self",
+    )  # fmt: skip
