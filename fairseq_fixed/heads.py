@@ -86,6 +86,23 @@ KINDS: dict[str, KindInfo] = {
     "end": KindInfo("context:End", words=True, summary="the sentence's end, cubic weights"),
     "last": KindInfo("positional:Last", words=True, summary="the sentence's last token"),
     "first": KindInfo("positional:First", words=True, summary="the sentence's first token"),
+    "syntactic": KindInfo(
+        "syntactic:Syntactic",
+        (Argument("W", int, 0),),
+        summary="the mean of |i-j| ≤ W, entries dropped at random in training",
+    ),
+    "rare": KindInfo(
+        "rare:Rare",
+        (Argument("K", int, 1), Argument("W", int, 0)),
+        summary="the nearest of the K rarest tokens where |i-t| ≤ W, else the token itself",
+    ),
+    "gaussian": KindInfo(
+        "gaussian:Gaussian",
+        (Argument("OFFSET", float), Argument("SIGMA", float, 1e-3)),
+        summary="hard-coded Gaussian around i + OFFSET",
+    ),
+    "random": KindInfo("synthesizer:Random", summary="a trained matrix that ignores the input"),
+    "random_frozen": KindInfo("synthesizer:RandomFrozen", summary="a random matrix, not trained"),
 }
 
 # Equal patterns' neighbours are close in memory; the order is that of the paper's table.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_fixed.attention import EDGES
+from fairseq_fixed.attention.gaussian import GAUSSIAN_ROWS
 from fairseq_fixed.vocabulary import WORD_BOUNDARIES
 
 __all__ = ["OPTIONS", "ModelOption", "add_options", "check_options", "head_options", "set_defaults"]
@@ -58,6 +59,26 @@ OPTIONS = (
         "how the dictionary's symbols show where words begin, for word-based heads: ▁ before a "
         "word (sentencepiece), @@ inside it (subword-nmt), or every token is a word",
         choices=WORD_BOUNDARIES,
+    ),
+    ModelOption(
+        "syntactic_dropout",
+        0.4,
+        "probability that an entry of a syntactic head's band is dropped in training",
+        head="syntactic_dropout",
+    ),
+    ModelOption(
+        "syntactic_noise",
+        0.0,
+        "bound of the sparse noise on syntactic heads in training, before rows are normalised",
+        head="syntactic_noise",
+    ),
+    ModelOption(
+        "gaussian_rows",
+        "renormalized",
+        "whether rows of gaussian heads sum to one at the sentence's borders, too, or are the "
+        "density itself, as in the authors' code",
+        choices=GAUSSIAN_ROWS,
+        head="gaussian_rows",
     ),
 )
 
