@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _EXPERIMENTS = "Experiments"
+_ANALYSIS = "Analysis"
 _STAGES = "Stages of a run (commands.sh runs these)"
 
 _Recipe = Annotated[
@@ -150,6 +151,33 @@ def report(folder: _Run) -> None:
 
     write_report(read(folder), folder)
     _show_report(folder)
+
+
+@app.command(rich_help_panel=_ANALYSIS)
+def patterns(
+    mix: Annotated[str, typer.Argument(help="Heads, such as 7f+1l or 0-2@7f+1l/3-5@8l.")],
+    out: Annotated[Path, typer.Option(help="Picture to write: .png, .pdf or .svg.")],
+    length: Annotated[int, typer.Option(help="Tokens of an unnamed sentence.")] = 12,
+    layers: Annotated[int | None, typer.Option(help="Layers; as many as named.")] = None,
+    sentence: Annotated[
+        str | None, typer.Option(help="Tokens between spaces, to name rows and columns.")
+    ] = None,
+    dictionary: Annotated[
+        Path | None, typer.Option("--dict", help="dict.LANG.txt of fairseq: which are rare.")
+    ] = None,
+) -> None:
+    """Draw what each head of a mix attends to."""
+    from fairseq_fixed.analysis.patterns import PatternsError, draw_patterns
+    from fairseq_fixed.heads import HeadsError
+
+    try:
+        draw_patterns(
+            mix, out, length=length, layers=layers, sentence=sentence, dictionary=dictionary
+        )
+    except (HeadsError, PatternsError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(f"{out}")
 
 
 for _name, _verb in verbs.VERBS.items():

@@ -1,0 +1,1 @@
+"""What the heads of a mix, or of a trained checkpoint, look like."""
