@@ -6,7 +6,8 @@
     part   = [ layer [ "-" layer ] "@" ] mix
     mix    = item *( "+" item )
     item   = [ count "x" ] ( set | kind )
-    set    = ( "7f" | "8f" ) [ "w" ]     # the patterns of arXiv 2002.10260
+    set    = ( "7f" | "8f" ) [ "w" ] *( "-" name )   # the patterns of arXiv 2002.10260;
+                                         # 7f-previous switches one off and keeps its slot
            | count "l"                   # count learned heads
     kind   = name [ "w" ] *( ":" number ) # band:3:2, gaussian:-1:1
 
@@ -86,6 +87,11 @@ KINDS: dict[str, KindInfo] = {
     "end": KindInfo("context:End", words=True, summary="the sentence's end, cubic weights"),
     "last": KindInfo("positional:Last", words=True, summary="the sentence's last token"),
     "first": KindInfo("positional:First", words=True, summary="the sentence's first token"),
+    "band": KindInfo(
+        "band:Band",
+        (Argument("W", int, 0), Argument("K", int, 0, default=0)),
+        summary="learned, |i-j| ≤ W, and K further keys a sentence",
+    ),
     "syntactic": KindInfo(
         "syntactic:Syntactic",
         (Argument("W", int, 0),),
@@ -103,6 +109,8 @@ KINDS: dict[str, KindInfo] = {
     ),
     "random": KindInfo("synthesizer:Random", summary="a trained matrix that ignores the input"),
     "random_frozen": KindInfo("synthesizer:RandomFrozen", summary="a random matrix, not trained"),
+    "alibi": KindInfo("alibi:Alibi", summary="learned, minus a fixed slope times the distance"),
+    "off": KindInfo("off:Off", summary="nothing: an empty slot, for ablations"),
 }
 
 # Equal patterns' neighbours are close in memory; the order is that of the paper's table.
@@ -131,7 +139,7 @@ class HeadSpec:
 
 
 _COUNT = re.compile(r"(\d+)x(.*)", re.DOTALL)
-_SET = re.compile(r"(\d+)(f)(w?)|(\d+)(l)")
+_SET = re.compile(r"(\d+)(f)(w?)((?:-[^-]*)*)|(\d+)(l)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -191,12 +199,20 @@ def _parse_set(item: str) -> list[HeadSpec] | None:
     match = _SET.fullmatch(item)
     if match is None:
         return None
-    if match[5]:
-        return [HeadSpec("learned")] * int(match[4])
+    if match[6]:
+        return [HeadSpec("learned")] * int(match[5])
     name = match[1] + match[2]
     if name not in SETS:
         raise HeadsError(f"heads: {item!r}: there are the fixed sets {' and '.join(SETS)}")
-    return [HeadSpec(kind, words=bool(match[3])) for kind in SETS[name]]
+    specs = [HeadSpec(kind, words=bool(match[3])) for kind in SETS[name]]
+    for kind in match[4].split("-")[1:]:
+        if kind not in SETS[name]:
+            raise HeadsError(
+                f"heads: {item!r}: {name} has no pattern {kind!r}.{_nearest(kind, [*SETS[name]])} "
+                f"It has: {', '.join(SETS[name])}"
+            )
+        specs[SETS[name].index(kind)] = HeadSpec("off")
+    return specs
 
 
 def parse_mix(text: str) -> tuple[HeadSpec, ...]:

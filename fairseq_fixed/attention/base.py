@@ -35,7 +35,7 @@ class Head(nn.Module):
     #: whether :meth:`attend` needs values to be zero at padding
     zero_padding: ClassVar[bool] = True
     #: what the layout must know of the tokens: "words" (their boundaries), "rarity" (counts)
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: frozenset[str] = frozenset()
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()

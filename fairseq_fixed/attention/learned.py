@@ -3,37 +3,81 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_fixed.attention.base import Head
+from fairseq_fixed.attention.tisa import Tisa
 from fairseq_fixed.layout import SequenceLayout
 
-__all__ = ["Learned"]
+__all__ = ["Learned", "Scored"]
 
 
-class Learned(Head):
-    """Scaled dot-product attention over a sentence's own tokens.
+class Scored(Head):
+    """What heads that score queries against keys share.
 
     Args:
         num_heads: neighbouring heads of this kind.
         head_dim: channels of a head, k.
         dropout: of the attention weights, in training.
+        tisa_kernels: kernels S of a TISA bias (`Tisa`) added to the scores; 0: no bias.
     """
 
     scored = True
     zero_padding = False
 
-    def __init__(self, num_heads: int, head_dim: int, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, num_heads: int, head_dim: int, *, dropout: float = 0.0, tisa_kernels: int = 0
+    ) -> None:
         super().__init__(num_heads, head_dim)
         self.dropout = dropout
+        self.retain_dropout = False
+        self.tisa = Tisa(num_heads, tisa_kernels) if tisa_kernels else None
 
-    def _split(self, x: Tensor) -> Tensor:
-        # (n, batch, heads * head_dim) -> (batch, heads, n, head_dim), a view
+    @property
+    def dropout_p(self) -> float:
+        """The dropout in force now."""
+        return self.dropout if self.training or self.retain_dropout else 0.0
+
+    def make_generation_fast_(
+        self,
+        name: str,
+        retain_dropout: bool = False,
+        retain_dropout_modules: list[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Keep dropout while generating, where fairseq-generate is asked to."""
+        chosen = retain_dropout_modules is None or type(self).__name__ in retain_dropout_modules
+        self.retain_dropout = retain_dropout and chosen
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """View (n, batch, heads * head_dim) as (batch, heads, n, head_dim)."""
         n, batch, _ = x.shape
         return x.view(n, batch, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+
+    def bias(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor | None:
+        """Return what is added to the scores, (1 or batch, heads, n, n), or None."""
+        return None if self.tisa is None else self.tisa.matrix(layout.n)[None].to(dtype)
+
+    def scores(
+        self, layout: SequenceLayout, queries: Tensor, keys: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """Return QKᵀ/√k + bias, (batch, heads, n, n), -inf at padded keys: dense."""
+        q, k = self.split_heads(queries).to(dtype), self.split_heads(keys).to(dtype)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)
+        bias = self.bias(layout, dtype)
+        if bias is not None:
+            scores = scores + bias
+        if layout.key_mask is not None:
+            scores = scores.masked_fill(~layout.key_mask, -torch.inf)
+        return scores
+
+
+class Learned(Scored):
+    """Scaled dot-product attention over a sentence's own tokens."""
 
     def weights(
         self,
@@ -42,12 +86,9 @@ class Learned(Head):
         keys: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """Return softmax(QKᵀ/√k) over each sentence's keys, (batch, heads, n, n)."""
+        """Return softmax(QKᵀ/√k + bias) over each sentence's keys, (batch, heads, n, n)."""
         assert queries is not None and keys is not None
-        q, k = self._split(queries).to(dtype), self._split(keys).to(dtype)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)
-        if layout.key_mask is not None:
-            scores = scores.masked_fill(~layout.key_mask, -torch.inf)
+        scores = self.scores(layout, queries, keys, dtype)
         return scores.softmax(dim=-1) * layout.visible[:, None]
 
     def attend(
@@ -59,12 +100,16 @@ class Learned(Head):
     ) -> Tensor:
         """Return the heads' outputs through torch's fused attention."""
         assert queries is not None and keys is not None
+        mask = layout.key_mask
+        bias = self.bias(layout, values.dtype)
+        if bias is not None:
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         out = F.scaled_dot_product_attention(
-            self._split(queries),
-            self._split(keys),
-            self._split(values),
-            attn_mask=layout.key_mask,
-            dropout_p=self.dropout if self.training else 0.0,
+            self.split_heads(queries),
+            self.split_heads(keys),
+            self.split_heads(values),
+            attn_mask=mask,
+            dropout_p=self.dropout_p,
         )
         # (batch, heads, n, head_dim) -> (n, batch, heads * head_dim)
         return out.permute(2, 0, 1, 3).reshape(values.shape)

@@ -11,6 +11,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_fixed.attention import MixedHeadAttention as Mixed
+from fairseq_fixed.attention.learned import Scored
 from fairseq_fixed.heads import HeadsError, parse_heads
 from fairseq_fixed.layout import SequenceLayout
 from fairseq_fixed.models.layer import FixedTransformerEncoderLayer
@@ -63,8 +64,32 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         if self._specs_left:
             raise HeadsError(f"heads: {len(self._specs_left)} layers' heads were left over")
         del self._specs_left
+        if cfg.no_encoder_positional_embeddings:
+            self.embed_positions = None
+        if cfg.tisa_shared:
+            self._share_tisa()
         needs = frozenset().union(*(m.needs for m in self.modules() if isinstance(m, Mixed)))
         self.vocabulary = _vocabulary(dictionary, cfg.word_boundaries, needs) if needs else None
+
+    def _share_tisa(self) -> None:
+        """Let every layer use the first layer's TISA functions, run by run of heads.
+
+        Raises:
+            HeadsError: layers whose runs of scored heads differ.
+        """
+        runs = [
+            [m for m in layer.modules() if isinstance(m, Scored) and m.tisa is not None]
+            for layer in self.layers
+        ]
+        sizes = [[run.num_heads for run in layer] for layer in runs]
+        if any(size != sizes[0] for size in sizes):
+            raise HeadsError(
+                f"--tisa-shared: layers have different runs of scored heads: {sizes}; "
+                "leave it out, or give all layers the same heads"
+            )
+        for layer in runs[1:]:
+            for run, first in zip(layer, runs[0], strict=True):
+                run.tisa = first.tisa
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build the next layer, wrapped as fairseq wraps its own."""

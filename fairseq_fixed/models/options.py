@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_fixed.attention import EDGES
+from fairseq_fixed.attention.band import PROJECTIONS, SPARSE
 from fairseq_fixed.attention.gaussian import GAUSSIAN_ROWS
 from fairseq_fixed.vocabulary import WORD_BOUNDARIES
 
@@ -59,6 +60,42 @@ OPTIONS = (
         "how the dictionary's symbols show where words begin, for word-based heads: ▁ before a "
         "word (sentencepiece), @@ inside it (subword-nmt), or every token is a word",
         choices=WORD_BOUNDARIES,
+    ),
+    ModelOption(
+        "tisa_kernels",
+        0,
+        "kernels of the translation-invariant bias (TISA, arXiv 2106.01950) on the scores of "
+        "every encoder head that scores queries against keys; 0: no bias; the paper has 5",
+        head="tisa_kernels",
+    ),
+    ModelOption("tisa_shared", False, "all encoder layers share their TISA functions"),
+    ModelOption(
+        "no_encoder_positional_embeddings",
+        False,
+        "no position embeddings in the encoder alone (--no-token-positional-embeddings takes the "
+        "decoder's away, too)",
+    ),
+    ModelOption(
+        "band_projection",
+        "renormalized",
+        "where the softmax of band heads runs: inside the band, in O(n W); or over all keys "
+        "before the band is cut out (the thesis's exact projection, O(n²))",
+        choices=PROJECTIONS,
+        head="band_projection",
+    ),
+    ModelOption(
+        "band_sparse",
+        "rarity",
+        "how band heads choose their further keys: the sentence's rarest tokens, or each head's "
+        "longest keys",
+        choices=SPARSE,
+        head="band_sparse",
+    ),
+    ModelOption(
+        "band_epsilon",
+        1.0,
+        "what weights of band heads' further keys are clipped to, after the softmax; 1: not",
+        head="band_epsilon",
     ),
     ModelOption(
         "syntactic_dropout",

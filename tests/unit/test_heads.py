@@ -39,6 +39,12 @@ def test_counts_and_words():
     assert not parse_mix("7fw+1l")[-1].words
 
 
+def test_a_pattern_switched_off_keeps_its_slot():
+    assert kinds("7f-previous+1l") == ["current", "off", *SETS["7f"][2:], "learned"]
+    assert kinds("8f-last-left") == [k if k not in ("last", "left") else "off" for k in SETS["8f"]]
+    assert parse_mix("7fw-start")[0].words
+
+
 def test_layers():
     specs = parse_heads("0-1@7f+1l/2@8l", layers=3, heads=8)
     assert [format_mix(layer) for layer in specs][1:] == [format_mix(specs[0]), "8xlearned"]
@@ -74,6 +80,12 @@ def test_needs_no_quoting(layers):
         ("7f", ["7 heads", "has 8"]),
         ("8f+1l", ["9 heads", "has 8"]),
         ("6f+2l", ["6f", "7f and 8f"]),
+        ("7f-prevoius+1l", ["prevoius", "Did you mean 'previous'"]),
+        ("7f-last+1l", ["'last'", "It has: current"]),
+        ("7f-+1l", ["7f-"]),
+        ("band+7l", ["takes 1 to 2", "0 given", "W (integer >= 0)", "K (integer >= 0, default 0)"]),
+        ("band:-1+7l", ["W = -1", "out of range"]),
+        ("band:1.5+7l", ["W is '1.5'"]),
         ("7f++1l", ["empty item"]),
         ("7f+", ["empty item"]),
         ("0x7f+8l", ["0x7f", "no head"]),

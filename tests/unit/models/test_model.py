@@ -31,6 +31,19 @@ ENCODER_OPTIONS = {
     "8f": ["--encoder-heads", "8f"],
     "8l": ["--encoder-heads", "8l"],
     "by layer": ["--encoder-heads", "0@8f/1-2@7f+1l"],
+    "words": ["--encoder-heads", "7fw+1l", "--word-boundaries", "tokens"],
+    "tisa": ["--encoder-heads", "8l", "--tisa-kernels", "5"],
+    "tisa, shared": ["--encoder-heads", "7f+1l", "--tisa-kernels", "3", "--tisa-shared"],
+    "tisa, no positions": [
+        *("--encoder-heads", "8l", "--tisa-kernels", "5", "--no-encoder-positional-embeddings"),
+    ],
+    "band": ["--encoder-heads", "8xband:3", "--attention-dropout", "0.1"],
+    "band, tisa": ["--encoder-heads", "8xband:3:2", "--tisa-kernels", "5"],
+    "band, exact": ["--encoder-heads", "4xband:3:1+4l", "--band-projection", "exact"],
+    "band, norm": ["--encoder-heads", "8xband:3:2", "--band-sparse", "norm"],
+    "band, clipped": ["--encoder-heads", "8xband:3:2", "--band-epsilon", "0.1"],
+    "ablation": ["--encoder-heads", "7f-previous+1l"],
+    "off": ["--encoder-heads", "8xoff"],
 }
 
 
@@ -247,3 +260,49 @@ def test_options_of_an_older_checkpoint_get_defaults():
         delattr(args, name)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(argparse.Namespace(**vars(args)), task())
     assert model.encoder.layers[0].self_attn.scored_dim == 16
+
+
+def test_tisa_parameters():
+    def names(*flags):
+        return {n for n, _ in build(*flags).named_parameters() if "tisa" in n}
+
+    assert not names("--encoder-heads", "8f", "--tisa-kernels", "5")
+    assert len(names("--encoder-heads", "8l", "--tisa-kernels", "5")) == 3 * 3
+    shared = build("--encoder-heads", "7f+1l", "--tisa-kernels", "5", "--tisa-shared")
+    assert len({p for n, p in shared.named_parameters() if "tisa" in n}) == 3
+    again = build("--encoder-heads", "7f+1l", "--tisa-kernels", "5", "--tisa-shared")
+    again.load_state_dict(shared.state_dict(), strict=True)
+    with pytest.raises(HeadsError, match="--tisa-shared"):
+        build("--encoder-heads", "0@8f/1-2@8l", "--tisa-kernels", "5", "--tisa-shared")
+
+
+def test_positions_can_go_from_the_encoder_alone():
+    model = build("--encoder-heads", "8l", "--no-encoder-positional-embeddings").eval()
+    assert model.encoder.embed_positions is None
+    assert model.decoder.embed_positions is not None
+    src = torch.tensor([[5, 6, 7, 2]])
+    swapped = torch.tensor([[6, 5, 7, 2]])
+    # without positions or a bias a learned head does not know the order of the tokens
+    torch.testing.assert_close(encode(model, src)[0], encode(model, swapped)[1])
+    biased = build(
+        *("--encoder-heads", "8l", "--no-encoder-positional-embeddings", "--tisa-kernels", "5")
+    ).eval()
+    assert not torch.allclose(encode(biased, src)[0], encode(biased, swapped)[1])
+    assert encode(biased, tokens([500])).shape[0] == 500  # longer than any table
+
+
+def test_ranks_travel_with_the_checkpoint():
+    model = build("--encoder-heads", "8xband:2:1")
+    state = model.state_dict()
+    assert "encoder.vocabulary.rarity" in state
+    counts = task()
+    counts.source_dictionary.count = [1] * len(counts.source_dictionary)
+    other = build("--encoder-heads", "8xband:2:1", a_task=counts)
+    other.load_state_dict(state, strict=True)
+    src = tokens([9, 5])
+    assert torch.equal(encode(model.eval(), src), encode(other.eval(), src))
+
+
+def test_a_dictionary_without_word_marks():
+    with pytest.raises(ValueError, match="--word-boundaries tokens"):
+        build("--encoder-heads", "7fw+1l")
