@@ -13,7 +13,7 @@ from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.plan import Plan
 
-__all__ = ["environment", "expand", "render_script"]
+__all__ = ["environment", "expand", "fill", "merged", "render_script"]
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -46,10 +46,11 @@ def expand(argv: tuple[str, ...]) -> list[str]:
             "pip install 'fairseq-fixed-attention[fairseq]', or with scripts/bootstrap.sh in a "
             "clone"
         )
-    return [found, *(_fill(word) for word in rest)]
+    return [found, *(fill(word) for word in rest)]
 
 
-def _fill(word: str) -> str:
+def fill(word: str) -> str:
+    """Return a word of a stage's argv with its folders filled in."""
     if "{plugin}" in word:
         word = word.replace("{plugin}", str(resources.plugin_folder()))
     if "{data}" in word:

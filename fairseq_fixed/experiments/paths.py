@@ -9,6 +9,7 @@ __all__ = [
     "GENERATED",
     "HYPOTHESES",
     "HYPOTHESES_INFO",
+    "OPTIONS",
     "RAW",
     "RECIPE",
     "REPORT",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 RECIPE = "recipe.yaml"
+OPTIONS = "options.json"
 COMMANDS = "commands.sh"
 RAW = "data/raw"
 SUBWORDS = "data/subwords"

@@ -24,7 +24,7 @@ _TRAINING_TOOLS = ("torch", "fairseq", _OURS)
 def compile_plan(experiment: Experiment) -> Plan:
     """Return the stages of an experiment, in an order in which they could run one by one."""
     runs = [(system, seed) for seed in experiment.recipe.seeds for system in experiment.systems]
-    stages = [_corpus(experiment), _subwords(experiment), _preprocess(experiment)]
+    stages = [_options(), _corpus(experiment), _subwords(experiment), _preprocess(experiment)]
     # One model after the other, so that the first result is there before the last training starts.
     each = (_train, _average, _translate, _hypotheses, _score, _result)
     stages += [make(experiment, *run) for run in runs for make in each]
@@ -40,6 +40,16 @@ def _raw(experiment: Experiment, split: str, language: str) -> str:
 
 def _languages(experiment: Experiment) -> tuple[str, str]:
     return experiment.recipe.source, experiment.recipe.target
+
+
+def _options() -> Stage:
+    return Stage(
+        name="options",
+        argv=(*VERB, "check-options", "--recipe", paths.RECIPE, "--out", paths.OPTIONS),
+        inputs=(paths.RECIPE,),
+        outputs=(paths.OPTIONS,),
+        tools=("fairseq", _OURS),
+    )
 
 
 def _corpus(experiment: Experiment) -> Stage:

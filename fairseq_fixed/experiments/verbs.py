@@ -196,6 +196,19 @@ def compare(
     write_json(out, {"baseline": baseline.name, "seeds": tests})
 
 
+def check_options(
+    recipe: Annotated[Path, typer.Option(help="The run's recipe.yaml.")],
+    out: _Out,
+) -> None:
+    """Check that fairseq knows every option of all commands; write what it makes of them."""
+    from fairseq_fixed.experiments.options_check import parse_options
+    from fairseq_fixed.experiments.recipe import read
+    from fairseq_fixed.experiments.stages import compile_plan
+    from fairseq_fixed.experiments.stamps import write_json
+
+    write_json(out, parse_options(compile_plan(read(recipe))))
+
+
 def write_report(
     recipe: Annotated[Path, typer.Option(help="The run's recipe.yaml.")],
 ) -> None:
@@ -208,6 +221,7 @@ def write_report(
 
 
 VERBS: dict[str, Any] = {
+    "check-options": check_options,
     "prepare": prepare,
     "subwords": subwords,
     "mend": mend,

@@ -90,7 +90,7 @@ def test_run_again_says_that_all_is_done_within_seconds(finished):
     assert "All is done already." in output and "BLEU" in output
     assert before == {p: p.stat().st_mtime_ns for p in (folder / "runs/mini/systems").rglob("*.pt")}
     status = miniature.run("status", "runs/mini", cwd=folder)
-    assert "17 of 17 stages done" in status
+    assert "18 of 18 stages done" in status
 
 
 def test_a_changed_setting_redoes_only_what_depends_on_it(finished, tmp_path):
@@ -99,9 +99,10 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(finished, tmp_path):
     output = miniature.run("run", "mini.yaml", *options, cwd=finished[0])
     begun = [line.split()[1] for line in output.splitlines() if ": starts" in line]
     # recipe.yaml, which the results and the report show, has changed, too
-    assert begun == ["result.vanilla.seed1:", "result.7f-1l.seed1:", "compare:", "report:"]
+    assert begun[0] == "options:"
+    assert begun[1:] == ["result.vanilla.seed1:", "result.7f-1l.seed1:", "compare:", "report:"]
     assert "compare: starts (again: --trials 100 → 90)" in output
-    assert "17 of 17 stages done" in miniature.run("status", "copy", cwd=tmp_path)
+    assert "18 of 18 stages done" in miniature.run("status", "copy", cwd=tmp_path)
 
 
 def test_commands_run_by_hand_in_an_emptied_folder(finished, tmp_path):
@@ -175,6 +176,7 @@ def kill_when_started(folder: Path, stage: str, number: int) -> int:
 def test_killed_at_every_stage_it_ends_with_the_same_result(finished, tmp_path):
     miniature.write_recipe(tmp_path)
     stages = [
+        ("options", signal.SIGKILL),
         ("corpus", signal.SIGKILL),
         ("subwords", signal.SIGINT),
         ("preprocess", signal.SIGKILL),

@@ -41,7 +41,7 @@ def test_plans_that_cannot_run():
 def test_stages_of_systems_and_seeds():
     _, plan = compiled(seeds=[1, 2], systems=["vanilla", "7f+1l", "8f"])
     kinds = [stage.kind for stage in plan]
-    assert kinds[:3] == ["corpus", "subwords", "preprocess"]
+    assert kinds[:4] == ["options", "corpus", "subwords", "preprocess"]
     assert kinds[-2:] == ["compare", "report"]
     for kind in ("train", "average", "translate", "hypotheses", "score", "result"):
         assert kinds.count(kind) == 6
@@ -110,3 +110,21 @@ def test_script_is_bash_and_holds_every_command():
 def test_a_missing_program_says_how_to_get_it(monkeypatch):
     with pytest.raises(ExperimentError, match="fairseq-nothing is not installed"):
         commands.expand(("fairseq-nothing",))
+
+
+@pytest.mark.slow
+def test_options_that_fairseq_does_not_know_are_all_named():
+    from fairseq_fixed.experiments.options_check import parse_options
+
+    _, plan = compiled(
+        systems=["vanilla", {"heads": "8l", "nonsense": 5}], translate={"flags": {"beem": 3}}
+    )
+    with pytest.raises(ExperimentError) as caught:
+        parse_options(plan)
+    message = str(caught.value)
+    assert "train.8l-nonsense-5.seed1: unrecognized arguments: --nonsense 5" in message
+    assert "translate.vanilla.seed1: unrecognized arguments: --beem 3" in message
+    _, plan = compiled(systems=["vanilla", "7f+1l"])
+    known = parse_options(plan)
+    assert known["train.7f-1l.seed1"]["encoder_heads"] == "7f+1l"
+    assert known["train.vanilla.seed1"]["encoder_layers"] == 6
