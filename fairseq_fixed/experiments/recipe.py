@@ -69,6 +69,13 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ExperimentError: there is no such recipe, or Hydra refuses an override.
     """
+    import hydra
+
+    if tuple(int(part) for part in hydra.__version__.split(".")[:2]) < (1, 2):
+        raise ExperimentError(
+            f"recipes need hydra-core 1.2 or newer, found {hydra.__version__} (stock fairseq 0.12.2 "
+            "pins it); the extra fairseq-fixed-attention[fairseq] brings a fairseq that takes 1.3"
+        )
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
