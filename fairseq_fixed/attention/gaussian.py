@@ -108,10 +108,13 @@ class Gaussian(FixedHead):
 
     def _product(self, x: Tensor, layout: SequenceLayout) -> Tensor:
         low, high = max(self.low, 1 - layout.n), min(self.high, layout.n - 1)
-        # no distance at all where the whole band lies beyond the sentence
-        distance = torch.arange(low, max(low, high + 1), dtype=torch.float64, device=x.device)
-        key = (type(self).__name__, self.offset, self.sigma)
-        return toeplitz_product(x, self.at(distance).to(x.dtype), low, layout, key)
+
+        def taps() -> list[float]:
+            # no distance at all where the whole band lies beyond the sentence
+            return self.at(torch.arange(low, max(low, high + 1)).double()).tolist()
+
+        key = ("gaussian taps", self.offset, self.sigma)
+        return toeplitz_product(x, layout.memo(key, taps), low)
 
     def attend(
         self,

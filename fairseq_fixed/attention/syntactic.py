@@ -180,15 +180,14 @@ class Syntactic(Head):
 
     def _mean(self, values: Tensor, layout: SequenceLayout) -> Tensor:
         width = self._width(layout)
-        ones = values.new_ones(2 * width + 1)
-        key = ("ones", width)
+        ones = [1.0] * (2 * width + 1)
 
         def inverse() -> Tensor:
             count = self._keys(layout)[:, :, None].to(values.dtype)
-            return toeplitz_product(count, ones, -width, layout, key).clamp(min=1).reciprocal()
+            return toeplitz_product(count, ones, -width).clamp(min=1).reciprocal()
 
         shares = layout.memo(("syntactic shares", width, values.dtype), inverse)
-        return toeplitz_product(values, ones, -width, layout, key) * shares
+        return toeplitz_product(values, ones, -width) * shares
 
     def extra_repr(self) -> str:
         """Name size, band and probability."""
