@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments.fairseq_options import (
+    READING,
+    budget,
+    number,
+    optimiser,
+    positions,
+    size,
+)
 from fairseq_fixed.experiments.plan import Plan, Stage
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.schema import CustomData
@@ -12,12 +20,6 @@ __all__ = ["VERB", "compile_plan"]
 
 VERB = ("python", "-m", "fairseq_fixed.cli")
 _OURS = "fairseq-fixed-attention"
-# fairseq drops the last batch of a data set, the longest sentences, if its size is no multiple of 8
-# (0.12.3 and main do): without this option up to 7 test sentences get no translation.
-_READING = (
-    "--required-batch-size-multiple", "1",
-    "--num-workers", "0", "--skip-invalid-size-inputs-valid-test",
-)  # fmt: skip
 _TRAINING_TOOLS = ("torch", "fairseq", _OURS)
 
 
@@ -85,7 +87,7 @@ def _subwords(experiment: Experiment) -> Stage:
         argv=(
             *VERB, "subwords", paths.RAW, "--pair", experiment.recipe.pair,
             "--size", str(settings.size), "--type", settings.type,
-            "--character-coverage", _number(settings.character_coverage), "--out", paths.SUBWORDS,
+            "--character-coverage", number(settings.character_coverage), "--out", paths.SUBWORDS,
         ),
         inputs=tuple(
             _raw(experiment, split, language)
@@ -134,66 +136,6 @@ def _binary(experiment: Experiment, *splits: str) -> tuple[str, ...]:
     )
 
 
-def _size(experiment: Experiment) -> tuple[str, ...]:
-    model = experiment.recipe.model
-    shared = ("--share-all-embeddings",) if model.share_all_embeddings else ()
-    return (
-        "--encoder-layers", str(model.encoder_layers or model.layers),
-        "--decoder-layers", str(model.decoder_layers or model.layers),
-        "--encoder-embed-dim", str(model.dim), "--decoder-embed-dim", str(model.dim),
-        "--encoder-ffn-embed-dim", str(model.ffn), "--decoder-ffn-embed-dim", str(model.ffn),
-        "--encoder-attention-heads", str(model.heads),
-        "--decoder-attention-heads", str(model.decoder_heads or model.heads),
-        *shared,
-        "--dropout", _number(model.dropout),
-        "--attention-dropout", _number(model.attention_dropout),
-        "--activation-dropout", _number(model.activation_dropout),
-        *_positions(experiment),
-        *render_flags(model.flags),
-    )  # fmt: skip
-
-
-def _positions(experiment: Experiment) -> tuple[str, ...]:
-    longest = str(experiment.recipe.model.max_positions)
-    return ("--max-source-positions", longest, "--max-target-positions", longest)
-
-
-def _budget(experiment: Experiment) -> tuple[str, ...]:
-    train = experiment.recipe.train
-    every = str(train.save_every)
-    # Epochs neither validate nor save: all systems are looked at after the same updates.
-    never = "1000000"
-    options: tuple[str, ...] = (
-        "--max-update", str(train.max_update),
-        "--validate-interval-updates", every, "--save-interval-updates", every,
-        "--keep-interval-updates", str(train.average), "--no-epoch-checkpoints",
-        "--validate-interval", never, "--save-interval", never,
-        "--log-format", "json", "--log-interval", str(train.log_every),
-    )  # fmt: skip
-    if train.max_hours:
-        options += ("--stop-time-hours", _number(train.max_hours))
-    if train.patience:
-        options += ("--patience", str(train.patience))
-    return options
-
-
-def _optimiser(experiment: Experiment) -> tuple[str, ...]:
-    train = experiment.recipe.train
-    options: tuple[str, ...] = (
-        "--max-tokens", str(train.max_tokens), "--update-freq", str(train.update_freq),
-        "--optimizer", train.optimizer,
-        "--lr", _number(train.lr), "--lr-scheduler", train.lr_scheduler,
-        "--clip-norm", _number(train.clip_norm), "--weight-decay", _number(train.weight_decay),
-        "--criterion", "label_smoothed_cross_entropy",
-        "--label-smoothing", _number(train.label_smoothing),
-    )  # fmt: skip
-    if train.optimizer == "adam":
-        options += ("--adam-betas", train.adam_betas)
-    if train.warmup_updates:
-        options += ("--warmup-updates", str(train.warmup_updates))
-    return options
-
-
 # `--update-epoch-batch-itr`: fairseq 0.12.3 seeds the batches by the epoch in which a training
 # starts or resumes, and keeps them. Made anew in each epoch, they are the same after a resume.
 def _train(experiment: Experiment, system: System, seed: int) -> Stage:
@@ -209,8 +151,8 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
             "fairseq-train", paths.BINARY, "--user-dir", "{plugin}",
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
-            *_size(experiment), *_optimiser(experiment), *_budget(experiment),
-            *_READING, "--update-epoch-batch-itr", "True", *board,
+            *size(experiment), *optimiser(experiment), *budget(experiment),
+            *READING, "--update-epoch-batch-itr", "True", *board,
             *render_flags(train.flags),
             # last, so that a system's own options win
             *system.arguments,
@@ -253,11 +195,11 @@ def _translate(experiment: Experiment, system: System, seed: int) -> Stage:
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--path", f"{folder}/{paths.AVERAGED}", "--gen-subset", "test",
             "--results-path", folder,
-            "--beam", str(settings.beam), "--lenpen", _number(settings.length_penalty),
-            "--max-len-a", _number(settings.max_len_a), "--max-len-b", str(settings.max_len_b),
+            "--beam", str(settings.beam), "--lenpen", number(settings.length_penalty),
+            "--max-len-a", number(settings.max_len_a), "--max-len-b", str(settings.max_len_b),
             "--max-tokens", str(settings.max_tokens),
-            *_positions(experiment),
-            *_READING,
+            *positions(experiment),
+            *READING,
             *render_flags(settings.flags),
         ),
         inputs=(*_binary(experiment, "test"), f"{folder}/{paths.AVERAGED}"),
@@ -374,7 +316,3 @@ def _report(experiment: Experiment) -> Stage:
         outputs=tuple(f"{paths.REPORT}/{n}" for n in ("report.md", "report.json", "curves.png")),
         tools=(_OURS,),
     )
-
-
-def _number(value: float) -> str:
-    return f"{value:g}" if abs(value) >= 1e-4 or value == 0 else repr(value)

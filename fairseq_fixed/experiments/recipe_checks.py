@@ -1,0 +1,148 @@
+"""What is wrong with a recipe beyond unknown keys and types; one line an error, none stops the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_fixed.experiments.corpus import TextError, parse_limit
+from fairseq_fixed.experiments.schema import CustomData, Recipe, SwordData
+from fairseq_fixed.experiments.systems import System
+from fairseq_fixed.experiments.validation import nearest
+
+__all__ = ["TOKENIZERS", "check_comparison", "check_settings"]
+
+# sacrebleu's tokenizers for languages whose words are not split by spaces, and what they need.
+TOKENIZERS = {"zh": ("zh", None), "ja": ("ja-mecab", "MeCab"), "ko": ("ko-mecab", "mecab_ko")}
+
+
+def check_settings(recipe: Recipe, errors: list[str], *, files: bool = True) -> None:
+    """Append to `errors` what is wrong with numbers, the pair and the data.
+
+    Args:
+        recipe: whose `data` files, for one's own text, are made absolute.
+        errors: gets one line an error.
+        files: whether the data files must be there.
+    """
+    _check_numbers(recipe, errors)
+    _check_pair(recipe, errors)
+    _check_data(recipe, errors, files)
+
+
+def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
+    model, train, translate = recipe.model, recipe.train, recipe.translate
+    positive = {
+        "subwords.size": recipe.subwords.size,
+        "model.layers": model.layers,
+        "model.encoder_layers": model.encoder_layers,
+        "model.decoder_layers": model.decoder_layers,
+        "model.dim": model.dim,
+        "model.ffn": model.ffn,
+        "model.heads": model.heads,
+        "model.decoder_heads": model.decoder_heads,
+        "model.max_positions": model.max_positions,
+        "train.max_update": train.max_update,
+        "train.max_tokens": train.max_tokens,
+        "train.update_freq": train.update_freq,
+        "train.lr": train.lr,
+        "train.save_every": train.save_every,
+        "train.average": train.average,
+        "train.log_every": train.log_every,
+        "translate.beam": translate.beam,
+        "translate.max_tokens": translate.max_tokens,
+        "score.bootstrap": recipe.score.bootstrap,
+        "threads": recipe.threads,
+        "jobs": recipe.jobs,
+    }
+    errors += [
+        f"{key}: must be above 0, is {value}"
+        for key, value in positive.items()
+        if value is not None and value <= 0
+    ]
+    for key, value in (
+        ("model.dropout", model.dropout),
+        ("model.attention_dropout", model.attention_dropout),
+        ("model.activation_dropout", model.activation_dropout),
+        ("train.label_smoothing", train.label_smoothing),
+    ):
+        if not 0 <= value < 1:
+            errors.append(f"{key}: must be at least 0 and below 1, is {value}")
+    for key, heads in (("heads", model.heads), ("decoder_heads", model.decoder_heads)):
+        if heads and heads > 0 and model.dim % heads:
+            errors.append(f"model.dim: {model.dim} is not divisible by model.{key} = {heads}")
+    for section, tokens in (("train", train.max_tokens), ("translate", translate.max_tokens)):
+        if 0 < tokens < model.max_positions:
+            errors.append(
+                f"{section}.max_tokens: {tokens} is below model.max_positions = "
+                f"{model.max_positions}, so that a long sentence fits in no batch"
+            )
+
+
+def _check_pair(recipe: Recipe, errors: list[str]) -> None:
+    codes = recipe.pair.split("-")
+    if len(codes) != 2 or not all(re.fullmatch(r"[A-Za-z_]+", code) for code in codes):
+        errors.append(f"pair: expected two language codes, as in es-en, got {recipe.pair!r}")
+    elif codes[0] == codes[1]:
+        errors.append(f"pair: {recipe.pair!r} names the same language twice")
+    name, module = TOKENIZERS.get(codes[-1], ("13a", None))
+    wanted = recipe.score.tokenize or name
+    if module and wanted == name and "bleu" in recipe.score.metrics:
+        from importlib.util import find_spec
+
+        if find_spec(module) is None:
+            extra = codes[-1]
+            errors.append(
+                f"score.tokenize: BLEU for {extra} needs sacrebleu's {name}: "
+                f"pip install 'sacrebleu[{extra}]', or set score.tokenize to char"
+            )
+
+
+def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
+    data = recipe.data
+    try:
+        parse_limit(data.limit)
+    except TextError as error:
+        errors.append(f"data.limit: {error}")
+    if isinstance(data, SwordData):
+        if sorted(recipe.pair.split("-")) != ["en", "es"]:
+            errors.append(f"pair: the embedded Bibles are es-en and en-es, not {recipe.pair!r}")
+        return
+    _absolute(data)
+    for split in ("train", "valid", "test"):
+        names = getattr(data, split)
+        if len(names) > 2:
+            errors.append(f"data.{split}: expected one or two files, got {len(names)}")
+        if files:
+            errors += [
+                f"data.{split}: there is no file {name}"
+                for name in names
+                if not Path(name).is_file()
+            ]
+
+
+def _absolute(data: CustomData) -> None:
+    """Stages run in the run's folder: paths relative to where the user is are made absolute."""
+    for split in ("train", "valid", "test"):
+        names = [str(Path(n).expanduser().absolute()) for n in getattr(data, split)]
+        setattr(data, split, names)
+
+
+def check_comparison(recipe: Recipe, systems: Sequence[System], errors: list[str]) -> None:
+    """Append to `errors` what is wrong with systems, baseline, seeds and metrics."""
+    if not recipe.systems:
+        errors.append("systems: none is given; vanilla,7f+1l would be two")
+    if recipe.baseline is not None and recipe.baseline not in [s.name for s in systems]:
+        names = [s.name for s in systems]
+        errors.append(
+            f"baseline: {recipe.baseline!r} is not one of the systems; "
+            f"{nearest(recipe.baseline, names)}"
+        )
+    if not recipe.seeds:
+        errors.append("seeds: none is given")
+    if len(set(recipe.seeds)) < len(recipe.seeds):
+        errors.append(f"seeds: one is there twice: {recipe.seeds}")
+    if any(seed < 0 for seed in recipe.seeds):
+        errors.append("seeds: must be 0 or above")
+    if not recipe.score.metrics:
+        errors.append("score.metrics: none is given")
