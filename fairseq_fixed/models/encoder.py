@@ -107,7 +107,7 @@ class FixedTransformerEncoder(TransformerEncoderBase):
             qn_block_size=cfg.quant_noise.pq_block_size,
             export=cfg.export,
             return_fc=self.return_fc,
-            head_options=head_options(cfg),
+            head_options={**head_options(cfg), "max_positions": cfg.max_source_positions},
         )
         if cfg.checkpoint_activations:
             layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
