@@ -1,4 +1,4 @@
-"""What is wrong with a recipe beyond unknown keys and types; one line an error, none stops the rest."""
+"""What is wrong with a recipe beyond unknown keys and types: a line an error, all at once."""
 
 from __future__ import annotations
 

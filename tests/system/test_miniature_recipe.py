@@ -14,7 +14,7 @@ import torch
 from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.training_log import read_training_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SLUGS = ("vanilla", "7f-1l")
 
