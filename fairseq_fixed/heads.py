@@ -130,12 +130,20 @@ class HeadSpec:
 
     def __str__(self) -> str:
         name = self.kind + ("w" if self.words else "")
-        return ":".join([name, *(f"{a:g}" for a in self.args)])
+        return ":".join([name, *map(_format_number, self.args)])
 
     @property
     def info(self) -> KindInfo:
         """The grammar's entry of this kind."""
         return KINDS[self.kind]
+
+
+def _format_number(value: float) -> str:
+    """Write a number so that it reads back equal, without a plus, which joins heads."""
+    if isinstance(value, int):
+        return str(value)
+    short = f"{value:g}"
+    return (short if float(short) == value else repr(value)).replace("e+", "e")
 
 
 _COUNT = re.compile(r"(\d+)x(.*)", re.DOTALL)

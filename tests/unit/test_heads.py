@@ -61,6 +61,16 @@ def test_format_is_the_inverse_of_parse(layers):
     assert parse_heads(text, layers=len(specs), heads=8) == specs
 
 
+@given(
+    st.floats(-1e30, 1e30),
+    st.floats(1e-3, 1e30),
+    st.integers(0, 10**12),
+)
+def test_numbers_survive(offset, sigma, width):
+    specs = (HeadSpec("gaussian", (offset, sigma)), HeadSpec("band", (width, 0)))
+    assert parse_mix(format_mix(specs)) == specs
+
+
 @given(st.lists(mixes, min_size=1, max_size=5))
 def test_needs_no_quoting(layers):
     text = format_heads(tuple(tuple(layer) for layer in layers))
