@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fairseq_fixed import safe_globals  # noqa: F401
+
 __all__ = [
     "CheckpointError",
     "average_checkpoints",
@@ -38,7 +40,7 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint")
     try:
-        # argparse.Namespace was allowed by fairseq_fixed/__init__.py
+        # argparse.Namespace was allowed by safe_globals.py
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         refused = _REFUSED.search(str(error))

@@ -144,13 +144,27 @@ def validate(recipe: _Recipe, overrides: _Overrides = None) -> None:
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)
-def report(folder: _Run) -> None:
-    """Write the report of a finished run again, and print its table."""
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, or a folder of results.")],
+    page: Annotated[
+        Path | None, typer.Option(help="Markdown file whose marked tables to renew: README.md.")
+    ] = None,
+) -> None:
+    """Write a finished run's report again, or print the tables of all that `results` holds."""
+    from fairseq_fixed.experiments import paths
+    from fairseq_fixed.experiments.collection import render_collection, update_page
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.report import write_report
 
-    write_report(read(folder), folder)
-    _show_report(folder)
+    if page is not None:
+        changed = update_page(page, folder)
+        typer.echo(f"{page}: {'tables renewed' if changed else 'its tables are up to date'}")
+    elif (folder / paths.RECIPE).exists() or not folder.is_dir():
+        write_report(read(folder), folder)
+        _show_report(folder)
+    else:
+        for recipe in sorted(path for path in folder.iterdir() if path.is_dir()):
+            typer.echo(f"## {recipe.name}\n\n{render_collection(recipe)}")
 
 
 @app.command(rich_help_panel=_ANALYSIS)

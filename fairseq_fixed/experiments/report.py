@@ -15,7 +15,15 @@ from fairseq_fixed.experiments.scoring import read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json, write_text
 from fairseq_fixed.experiments.summary import describe_difference, format_spread, summarise
 
-__all__ = ["METRIC_NAMES", "build_report", "difference_lines", "notes", "table", "write_report"]
+__all__ = [
+    "METRIC_NAMES",
+    "build_report",
+    "difference_lines",
+    "markdown_table",
+    "notes",
+    "table",
+    "write_report",
+]
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 _SAMPLE_SEED = 1  # the sentences shown are drawn, not chosen
@@ -187,7 +195,7 @@ def render(report: Mapping[str, Any], experiment: Experiment) -> str:
     lines = [f"# {report['recipe']}: {report['pair']}", ""]
     if experiment.recipe.description:
         lines += [experiment.recipe.description, ""]
-    lines += _markdown_table(header, rows)
+    lines += markdown_table(header, rows)
     lines += ["", *(f"- {note}" for note in notes(report)), ""]
     lines += ["![learning curves](curves.png)", "", "## Translations", ""]
     for sample in report["samples"]:
@@ -202,7 +210,7 @@ def render(report: Mapping[str, Any], experiment: Experiment) -> str:
             [r["system"], str(r["seed"]), *(f"{s['score']:.2f}" for s in r["scores"].values())]
             for r in report["results"]
         ]
-        lines += [*_markdown_table(head, body), ""]
+        lines += [*markdown_table(head, body), ""]
     lines += ["## Signatures", ""]
     lines += [f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()]
     if report["significance"]:
@@ -254,7 +262,9 @@ def _integer(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table; the first column is left-aligned, numbers right."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -13,11 +13,13 @@ from typing import Any
 from fairseq_fixed.experiments import machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment
-from fairseq_fixed.experiments.stamps import read_json
+from fairseq_fixed.experiments.stamps import read_json, write_json
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.training_log import read_training_log
 
-__all__ = ["FORMAT", "collect_results", "make_result", "settings_hash"]
+__all__ = ["FORMAT", "SIGNIFICANCE", "collect_results", "make_result", "settings_hash"]
+
+SIGNIFICANCE = "significance.json"  # beside the results: what tests say of their differences
 
 FORMAT = 1  # raised when a field changes its meaning
 _SETTINGS = ("pair", "data", "subwords", "model", "train", "translate", "score")
@@ -107,6 +109,8 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
 def collect_results(experiment: Experiment, folder: Path, results: Path) -> list[Path]:
     """Copy a run's results to `results/RECIPE/`, under names that tell settings apart.
 
+    What the tests say of the differences goes beside them.
+
     Returns:
         The files written.
 
@@ -121,6 +125,7 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
                 continue
             digest = settings_hash(experiment, system)
             target = results / experiment.name / f"{system.slug}.seed{seed}.{digest}.json"
+            written.append(target)
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
@@ -128,5 +133,13 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
                 raise ExperimentError(
                     f"cannot write {target}: {error.strerror or error}"
                 ) from error
-            written.append(target)
+    significance = read_json(folder / paths.SIGNIFICANCE)
+    if significance is not None:
+        content = {
+            "baseline": experiment.baseline.slug,
+            "systems": [system.slug for system in experiment.systems],
+            "alpha": experiment.recipe.score.alpha,
+            **significance,
+        }
+        write_json(results / experiment.name / SIGNIFICANCE, content)
     return written

@@ -4,6 +4,7 @@ fairseq imports every module here by itself under `--user-dir`. Where `fairseq_f
 before fairseq saw `--user-dir`, fairseq skips that: importing this package does the same.
 """
 
+from fairseq_fixed import safe_globals  # noqa: F401
 from fairseq_fixed.models import architectures
 from fairseq_fixed.models.encoder import FixedTransformerEncoder
 from fairseq_fixed.models.layer import FixedTransformerEncoderLayer

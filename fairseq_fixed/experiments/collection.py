@@ -1,0 +1,99 @@
+"""Results that last: `results/RECIPE/*.json` become tables, and the README's tables with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.report import markdown_table, notes, table
+from fairseq_fixed.experiments.results import SIGNIFICANCE
+from fairseq_fixed.experiments.stamps import read_json, write_text
+from fairseq_fixed.experiments.summary import summarise
+
+__all__ = ["read_collection", "render_collection", "update_page"]
+
+_BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def read_collection(folder: Path) -> dict[str, Any]:
+    """Read what finished runs of one recipe left, in the shape of a run's report.
+
+    Args:
+        folder: `results/RECIPE`.
+
+    Raises:
+        ExperimentError: no results there, or a file that is none.
+    """
+    results = []
+    for file in sorted(folder.glob("*.json")):
+        content = read_json(file)
+        if file.name == SIGNIFICANCE:
+            continue
+        if content is None or "scores" not in content:
+            raise ExperimentError(f"{file} is no result of a run")
+        results.append(content)
+    if not results:
+        raise ExperimentError(f"{folder} holds no results; fairseq-fixed run … results=results")
+    significance = read_json(folder / SIGNIFICANCE)
+    order = {slug: i for i, slug in enumerate((significance or {}).get("systems", []))}
+    results.sort(key=lambda r: (order.get(r["slug"], len(order)), r["slug"], r["seed"]))
+    alpha = (significance or {}).get("alpha", 0.05)
+    baseline = (significance or {}).get("baseline", results[0]["slug"])
+    name = next((r["system"] for r in results if r["slug"] == baseline), baseline)
+    return {
+        "recipe": results[0]["recipe"],
+        "pair": results[0]["pair"],
+        "baseline": name,
+        "seeds": sorted({r["seed"] for r in results}),
+        "alpha": alpha,
+        "rows": summarise(results, baseline=baseline, significance=significance, alpha=alpha),
+        "signatures": {m: s["signature"] for m, s in results[0]["scores"].items()},
+        "significance": significance,
+        "results": results,
+    }
+
+
+def render_collection(folder: Path) -> str:
+    """Return the table of one recipe's results and what must be said of it, as Markdown."""
+    report = read_collection(folder)
+    machines = {
+        f"{r['machine']['processor']}, {r['machine']['cores']} cores"
+        + (f", {', '.join(r['machine']['gpus'])}" if r["machine"]["gpus"] else ", no GPU")
+        for r in report["results"]
+    }
+    dates = sorted({r["date"] for r in report["results"]})
+    lines = [
+        *markdown_table(*table(report)),
+        "",
+        *(f"- {note}" for note in notes(report)),
+        *(f"- {m}: `{signature}`" for m, signature in report["signatures"].items()),
+        f"- Machine: {'; '.join(sorted(machines))}; {' to '.join(dict.fromkeys(dates))}. "
+        f"Made by `fairseq-fixed run {report['recipe']} results=results`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
+    """Put the tables between a page's marks, `<!-- results: RECIPE -->` to `<!-- /results -->`.
+
+    Args:
+        page: a Markdown file, such as the README.
+        results: the folder `results`.
+        write: whether to write the page, or only say whether it would change.
+
+    Returns:
+        Whether the page differed from the results.
+
+    Raises:
+        ExperimentError: a mark names a recipe without results.
+    """
+    before = page.read_text(encoding="utf-8")
+    after = _BLOCK.sub(
+        lambda m: f"{m[1]}\n{render_collection(results / m[2])}\n{m[3]}",
+        before,
+    )
+    if write and after != before:
+        write_text(page, after)
+    return after != before

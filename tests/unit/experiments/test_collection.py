@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from fairseq_fixed.experiments import report, results
+from fairseq_fixed.experiments.collection import read_collection, render_collection, update_page
+from fairseq_fixed.experiments.errors import ExperimentError
+from tests.unit.experiments.test_report import SCORES, experiment, fake_run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def collected(tmp_path, **kwargs):
+    exp = experiment()
+    fake_run(tmp_path / "run", exp, SCORES, **kwargs)
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    return exp, tmp_path / "results"
+
+
+def test_collected_results_make_the_runs_own_table(tmp_path):
+    exp, folder = collected(tmp_path)
+    from_results = read_collection(folder / "test")
+    from_run = report.build_report(exp, tmp_path / "run")
+    assert report.table(from_results) == report.table(from_run)
+    assert report.notes(from_results) == report.notes(from_run)
+    assert from_results["baseline"] == "vanilla"
+
+
+def test_the_table_grows_with_the_results(tmp_path):
+    exp, folder = collected(tmp_path)
+    files = sorted(folder.glob("test/7f-1l.*.json"))
+    assert len(files) == 2
+    for file in files:
+        file.unlink()
+    assert "7f+1l" not in render_collection(folder / "test")
+
+
+def test_a_page_is_renewed_between_its_marks(tmp_path):
+    _, folder = collected(tmp_path)
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- results: test -->\nold\n<!-- /results -->\nafter\n")
+    assert update_page(page, folder, write=False)
+    assert "old" in page.read_text()
+    assert update_page(page, folder)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- results: test -->\n\n| system |")
+    assert text.endswith("<!-- /results -->\nafter\n")
+    assert "old" not in text
+    assert not update_page(page, folder)
+
+
+def test_errors(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ExperimentError, match="holds no results"):
+        read_collection(tmp_path / "none")
+    (tmp_path / "none" / "x.json").write_text("{}")
+    with pytest.raises(ExperimentError, match=r"x\.json is no result"):
+        read_collection(tmp_path / "none")
+
+
+def test_the_readmes_tables_are_what_the_results_say():
+    assert not update_page(ROOT / "README.md", ROOT / "results", write=False)
