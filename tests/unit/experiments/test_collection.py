@@ -27,7 +27,7 @@ def test_collected_results_make_the_runs_own_table(tmp_path):
 
 
 def test_the_table_grows_with_the_results(tmp_path):
-    exp, folder = collected(tmp_path)
+    _, folder = collected(tmp_path)
     files = sorted(folder.glob("test/7f-1l.*.json"))
     assert len(files) == 2
     for file in files:
