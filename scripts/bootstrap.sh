@@ -45,7 +45,7 @@ if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11)
     constraint=()
 fi
 # `name==version` as locked, or the bare name where the lock does not apply
-locked() { if [ ${#constraint[@]} -gt 0 ]; then grep -i "^$1==" "$lock"; else echo "$1"; fi; }
+locked() { { [ ${#constraint[@]} -gt 0 ] && grep -i "^$1==" "$lock"; } || echo "$1"; }
 
 say "installing torch (1 of 3)"
 if [ -z "${TORCH_INDEX:-}" ] && ! command -v nvidia-smi >/dev/null; then
