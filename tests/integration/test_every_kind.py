@@ -6,6 +6,7 @@ process: starting a fairseq command costs more than the updates do.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import re
@@ -59,8 +60,8 @@ def subword_bin(tmp_path_factory) -> Path:
 
 def in_process(monkeypatch, module: str, *args: object) -> None:
     """Run a fairseq command's entry point as its console script would."""
-    import importlib
-
+    # imported before fairseq sees --user-dir, the plugin's models are not found by fairseq itself
+    importlib.import_module("fairseq_fixed.models")
     cli = importlib.import_module(f"fairseq_cli.{module}")
     monkeypatch.setattr(sys, "argv", [module, *map(str, args)])
     monkeypatch.chdir(ROOT)
