@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.report import markdown_table, notes, table
+from fairseq_fixed.experiments.report import METRIC_NAMES, markdown_table, notes, table
 from fairseq_fixed.experiments.results import SIGNIFICANCE
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
@@ -68,7 +68,7 @@ def render_collection(folder: Path) -> str:
         *markdown_table(*table(report)),
         "",
         *(f"- {note}" for note in notes(report)),
-        *(f"- {m}: `{signature}`" for m, signature in report["signatures"].items()),
+        *(f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()),
         f"- Machine: {'; '.join(sorted(machines))}; {' to '.join(dict.fromkeys(dates))}. "
         f"Made by `fairseq-fixed run {report['recipe']} results=results`.",
     ]
