@@ -6,6 +6,7 @@ __all__ = [
     "AVERAGED",
     "BINARY",
     "COMMANDS",
+    "DOWNLOAD",
     "GENERATED",
     "HYPOTHESES",
     "HYPOTHESES_INFO",
@@ -18,6 +19,7 @@ __all__ = [
     "SIGNIFICANCE",
     "SPLITS",
     "SUBWORDS",
+    "TEXT",
     "checkpoints",
     "seed_folder",
     "stage_name",
@@ -26,7 +28,9 @@ __all__ = [
 RECIPE = "recipe.yaml"
 OPTIONS = "options.json"
 COMMANDS = "commands.sh"
-RAW = "data/raw"
+DOWNLOAD = "data/download"  # files as their publisher has them
+TEXT = "data/text"  # their sentences, two files a split
+RAW = "data/raw"  # checked, cleaned, filtered
 SUBWORDS = "data/subwords"
 BINARY = "data/bin"
 REPORT = "report"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_fixed.experiments.archives import Shelf, expand
 from fairseq_fixed.experiments.corpus import TextError, parse_limit
-from fairseq_fixed.experiments.schema import CustomData, Recipe, SwordData
+from fairseq_fixed.experiments.schema import ArchiveData, CustomData, Recipe, SwordData
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.validation import nearest
 
@@ -108,6 +109,9 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
         if sorted(recipe.pair.split("-")) != ["en", "es"]:
             errors.append(f"pair: the embedded Bibles are es-en and en-es, not {recipe.pair!r}")
         return
+    if isinstance(data, ArchiveData):
+        _check_archive(recipe.pair.split("-"), data, errors, files)
+        return
     _absolute(data)
     for split in ("train", "valid", "test"):
         names = getattr(data, split)
@@ -119,6 +123,52 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
                 for name in names
                 if not Path(name).is_file()
             ]
+
+
+def _check_archive(
+    languages: Sequence[str], data: ArchiveData, errors: list[str], files: bool
+) -> None:
+    if not data.train:
+        errors.append("data.train: no file is named; train.LANG would be one a language")
+    names = {split: getattr(data, split) for split in ("train", "valid", "test")}
+    errors += [
+        f"data.{split}: {name!r} has no LANG in it, so that both languages would be one file"
+        for split, templates in names.items()
+        for name in templates
+        if "LANG" not in name
+    ]
+    errors += [
+        f"data.urls: {url!r} is not an address such as https://…/file.tgz, or one with "
+        "#sha256= and 64 hexadecimal digits behind it"
+        for url in data.urls
+        if not re.fullmatch(r"https?://[^/\s#]+/[^\s#]+(#sha256=[0-9a-fA-F]{64})?", url)
+    ]
+    errors += [
+        f"data.join: {language!r} is neither of {' and '.join(languages)}"
+        for language in data.join
+        if language not in languages
+    ]
+    wanted = expand([name for templates in names.values() for name in templates], languages)
+    if data.path is None:
+        if not data.urls:
+            errors.append(
+                f"data.path: no address is known for this corpus. Name the folder that holds "
+                f"{', '.join(wanted)}: data.path=DIR"
+            )
+        return
+    data.path = str(Path(data.path).expanduser().absolute())
+    if not files:
+        return
+    try:
+        shelf = Shelf(Path(data.path))
+    except TextError as error:
+        errors.append(f"data.path: {error}")
+        return
+    for name in wanted:
+        try:
+            shelf.find(name)
+        except TextError as error:
+            errors.append(f"data.path: {error}")
 
 
 def _absolute(data: CustomData) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = [
+    "ArchiveData",
     "CustomData",
     "ModelSettings",
     "Recipe",
@@ -40,6 +41,28 @@ class CustomData:
     train: list[str]
     valid: list[str] = field(default_factory=list)  # empty: drawn from train
     test: list[str] = field(default_factory=list)  # empty: drawn from train
+    held_out: int = 1000  # sentences drawn for valid, and for test, where they are not given
+    max_words: int | None = None  # longest training sentence, in words a side; null: any
+    limit: str | None = None  # training sentences; null: all
+
+
+@dataclass(kw_only=True)
+class ArchiveData:
+    """A published corpus: files or archives to download, or in a folder of one's own.
+
+    In names and addresses `LANG` stands for either language's code. A name is that of a file, also
+    inside a .tar.gz or .zip: NAME, NAME.gz or numbered parts NAME.000, NAME.001, …; `folder/NAME`
+    where the name alone is not unique.
+    """
+
+    kind: Literal["archive"] = "archive"
+    path: str | None = None  # folder with the files, or archives of them; null: download
+    urls: list[str] = field(default_factory=list)  # URL, or URL#sha256=HEX; empty: needs `path`
+    train: list[str]  # names, such as train.LANG; several are joined, one behind the other
+    valid: list[str] = field(default_factory=list)  # empty: drawn from train
+    test: list[str] = field(default_factory=list)  # empty: drawn from train
+    markup: bool = False  # the files are IWSLT's train.tags and .xml: take the sentences out
+    join: list[str] = field(default_factory=list)  # languages whose words' spaces are taken away
     held_out: int = 1000  # sentences drawn for valid, and for test, where they are not given
     max_words: int | None = None  # longest training sentence, in words a side; null: any
     limit: str | None = None  # training sentences; null: all
@@ -129,7 +152,7 @@ class Recipe:
     description: str = ""  # one line for `fairseq-fixed recipes`
     cost: str = ""  # the same: how long, on what
     pair: str  # source-target, as in es-en
-    data: SwordData | CustomData
+    data: SwordData | CustomData | ArchiveData
     subwords: SubwordSettings = field(default_factory=SubwordSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)

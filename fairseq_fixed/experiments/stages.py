@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments import archives, paths
 from fairseq_fixed.experiments.fairseq_options import (
     READING,
     budget,
@@ -13,7 +13,7 @@ from fairseq_fixed.experiments.fairseq_options import (
 )
 from fairseq_fixed.experiments.plan import Plan, Stage
 from fairseq_fixed.experiments.recipe import Experiment
-from fairseq_fixed.experiments.schema import CustomData
+from fairseq_fixed.experiments.schema import ArchiveData, CustomData
 from fairseq_fixed.experiments.systems import System, render_flags
 
 __all__ = ["VERB", "compile_plan"]
@@ -26,7 +26,8 @@ _TRAINING_TOOLS = ("torch", "fairseq", _OURS)
 def compile_plan(experiment: Experiment) -> Plan:
     """Return the stages of an experiment, in an order in which they could run one by one."""
     runs = [(system, seed) for seed in experiment.recipe.seeds for system in experiment.systems]
-    stages = [_options(), _corpus(experiment), _subwords(experiment), _preprocess(experiment)]
+    stages = [_options(), *_archive(experiment), _corpus(experiment)]
+    stages += [_subwords(experiment), _preprocess(experiment)]
     # One model after the other, so that the first result is there before the last training starts.
     each = (_train, _average, _translate, _hypotheses, _score, _result)
     stages += [make(experiment, *run) for run in runs for make in each]
@@ -54,6 +55,60 @@ def _options() -> Stage:
     )
 
 
+def _archive(experiment: Experiment) -> list[Stage]:
+    """Return the stages that turn a published corpus into two files a split."""
+    recipe, data = experiment.recipe, experiment.recipe.data
+    if not isinstance(data, ArchiveData):
+        return []
+    languages = _languages(experiment)
+    stages = []
+    folder = paths.DOWNLOAD
+    inputs: tuple[str, ...] = (f"{paths.DOWNLOAD}/",)
+    if data.path is None:
+        urls = archives.expand(data.urls, languages)
+        stages = [
+            Stage(
+                name="download",
+                argv=("python", "{data}/download.py", *urls, "--out", paths.DOWNLOAD),
+                outputs=(f"{paths.DOWNLOAD}/",),
+                tools=(_OURS,),
+            )
+        ]
+    else:
+        folder, names = data.path, [*data.train, *data.valid, *data.test]
+        inputs = archives.sources_in(folder, archives.expand(names, languages))
+    options: tuple[str, ...] = ("--out", paths.TEXT, "--pair", recipe.pair)
+    for split in paths.SPLITS:
+        for name in getattr(data, split):
+            options += (f"--{split}", name)
+    if data.markup:
+        options += ("--markup",)
+    for language in data.join:
+        options += ("--join", language)
+    stages.append(
+        Stage(
+            name="unpack",
+            argv=(*VERB, "unpack", folder, *options),
+            inputs=inputs,
+            outputs=(f"{paths.TEXT}/",),
+            tools=(_OURS,),
+        )
+    )
+    return stages
+
+
+def _text_files(experiment: Experiment) -> dict[str, list[str]]:
+    """Return the files of parallel text that a corpus is prepared from, by split."""
+    data = experiment.recipe.data
+    if isinstance(data, ArchiveData):
+        return {
+            split: [f"{paths.TEXT}/{split}.{language}" for language in _languages(experiment)]
+            for split in paths.SPLITS
+            if getattr(data, split)
+        }
+    return {split: getattr(data, split) for split in paths.SPLITS}
+
+
 def _corpus(experiment: Experiment) -> Stage:
     recipe, data = experiment.recipe, experiment.recipe.data
     options: tuple[str, ...] = ("--out", paths.RAW, "--pair", recipe.pair)
@@ -61,20 +116,21 @@ def _corpus(experiment: Experiment) -> Stage:
         options += ("--limit", data.limit)
     if data.max_words is not None:
         options += ("--max-words", str(data.max_words))
-    if not isinstance(data, CustomData):
+    if not isinstance(data, CustomData | ArchiveData):
         return Stage(
             name="corpus",
             argv=("python", "{data}/sword.py", *options),
             outputs=(f"{paths.RAW}/",),
             tools=(_OURS,),
         )
-    for split in paths.SPLITS:
-        for name in getattr(data, split):
+    files = _text_files(experiment)
+    for split, names in files.items():
+        for name in names:
             options += (f"--{split}", name)
     return Stage(
         name="corpus",
         argv=(*VERB, "prepare", *options, "--held-out", str(data.held_out)),
-        inputs=tuple(name for split in paths.SPLITS for name in getattr(data, split)),
+        inputs=tuple(name for names in files.values() for name in names),
         outputs=(f"{paths.RAW}/",),
         tools=(_OURS,),
     )

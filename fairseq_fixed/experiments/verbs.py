@@ -21,6 +21,31 @@ _Tokenize = Annotated[str, typer.Option(help="BLEU's tokenizer, as sacrebleu nam
 _Pair = Annotated[str, typer.Option(help="Source and target language, as in es-en.")]
 
 
+def unpack(
+    folder: Annotated[Path, typer.Argument(help="Folder with the corpus's files or archives.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    pair: _Pair,
+    train: Annotated[list[str], typer.Option(help="File, with LANG for the language.")],
+    valid: Annotated[list[str] | None, typer.Option(help="The same.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="The same.")] = None,
+    markup: Annotated[bool, typer.Option("--markup", help="IWSLT's train.tags and .xml.")] = False,
+    join: Annotated[
+        list[str] | None, typer.Option(help="Language whose words' spaces are taken away.")
+    ] = None,
+) -> None:
+    """Take a published corpus's sentences out of its files and archives."""
+    from fairseq_fixed.experiments.archives import unpack as unpack_corpus
+
+    unpack_corpus(
+        folder,
+        out,
+        languages=pair.split("-"),
+        splits={"train": train, "valid": valid or (), "test": test or ()},
+        markup=markup,
+        join=join or (),
+    )
+
+
 def prepare(
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     pair: _Pair,
@@ -222,6 +247,7 @@ def write_report(
 
 VERBS: dict[str, Any] = {
     "check-options": check_options,
+    "unpack": unpack,
     "prepare": prepare,
     "subwords": subwords,
     "mend": mend,
