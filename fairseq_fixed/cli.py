@@ -144,6 +144,32 @@ def validate(recipe: _Recipe, overrides: _Overrides = None) -> None:
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)
+def translate(
+    folder: _Run,
+    file: Annotated[str, typer.Argument(help="Text, a sentence a line; - is stdin.")] = "-",
+    system: Annotated[
+        str | None, typer.Option(help="As in the table; the first that is not the baseline.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The run's first.")] = None,
+    beam: Annotated[int | None, typer.Option(help="The recipe's.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Sentences at once, at most.")] = 64,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")] = False,
+) -> None:
+    """Translate text with a model of a run: raw text in, a line of text out for each line."""
+    from fairseq_fixed.experiments.parallel_text import read_lines
+    from fairseq_fixed.experiments.translate import Translator, by_arrival, read_stream
+
+    translator = Translator.from_run(
+        folder, system=system, seed=seed, beam=beam, batch_size=batch_size, cpu=cpu
+    )
+    stream = read_stream(sys.stdin.buffer) if file == "-" else read_lines(file)
+    output = sys.stdout
+    for line in translator.stream(by_arrival(stream)):
+        output.write(f"{line}\n")
+        output.flush()
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
 def report(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a folder of results.")],
     page: Annotated[
