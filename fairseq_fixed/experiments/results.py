@@ -32,6 +32,8 @@ def settings_hash(experiment: Experiment, system: System) -> str:
     for key in ("train", "valid", "test"):  # where files lie decides nothing
         if key in content["data"]:
             content["data"][key] = [Path(p).name for p in content["data"][key]]
+    for key in ("path", "urls"):  # nor where they come from
+        content["data"].pop(key, None)
     content["system"] = list(system.arguments)
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

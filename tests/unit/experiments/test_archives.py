@@ -21,6 +21,7 @@ from fairseq_fixed.experiments import resources, stages
 from fairseq_fixed.experiments.archives import Shelf, expand, join_words, sentences, unpack
 from fairseq_fixed.experiments.errors import RecipeError
 from fairseq_fixed.experiments.parallel_text import TextError
+from fairseq_fixed.experiments.results import settings_hash
 
 
 def write(path: Path, text: str) -> Path:
@@ -350,6 +351,18 @@ def test_wrong_data_is_said_all_at_once(tmp_path):
     write(tmp_path / "train.de", "x\n")
     (error,) = errors_of(path=str(tmp_path))
     assert f"data.path: {tmp_path} holds no train.en" in error
+
+
+def test_where_the_files_come_from_decides_no_result(tmp_path):
+    for language in ("de", "en"):
+        write(tmp_path / f"train.{language}", "x\n")
+    given = {**CORPUS, "data": {**CORPUS["data"], "path": str(tmp_path)}}
+    other = {**CORPUS, "data": {**CORPUS["data"], "markup": True}}
+    digests = []
+    for content in (CORPUS, given, other):
+        experiment = recipes.check("test", content)
+        digests.append(settings_hash(experiment, experiment.systems[0]))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_languages_fill_names_in_order():
