@@ -26,8 +26,6 @@ setup(
     install_requires=[
         "torch>=2.6",
         "numpy",
-        "hydra-core>=1.2",
-        "omegaconf",
         "sacrebleu>=2.0",
         "sentencepiece",
         "pysword",
@@ -37,6 +35,9 @@ setup(
         "tensorboardX",
     ],
     extras_require={
+        # Not required: beside stock fairseq 0.12.2 they would replace the versions that it needs.
+        # The fork below brings its own.
+        "recipes": ["hydra-core>=1.2"],
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "dev": ["pytest", "pytest-timeout", "hypothesis", "ruff", "mypy"],
     },

@@ -1,4 +1,4 @@
-"""Checkpoints: safe loading, averaging, conversion from and to a vanilla transformer."""
+"""Checkpoints: safe loading and averaging."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -78,8 +79,8 @@ def run(
     except KeyboardInterrupt as stop:
         number = getattr(stop, "number", signal.SIGINT)
         typer.echo(
-            f"\nStopped. The same command goes on from here: fairseq-fixed run {recipe} "
-            f"{' '.join(overrides or ())}".rstrip(),
+            "\nStopped. The same command goes on from here: "
+            + shlex.join(["fairseq-fixed", "run", recipe, *(overrides or ())]),
             err=True,
         )
         raise typer.Exit(128 + number) from None

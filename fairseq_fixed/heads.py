@@ -104,7 +104,7 @@ KINDS: dict[str, KindInfo] = {
     ),
     "gaussian": KindInfo(
         "gaussian:Gaussian",
-        (Argument("OFFSET", float), Argument("SIGMA", float, 1e-3)),
+        (Argument("OFFSET", float, -1e6, 1e6), Argument("SIGMA", float, 1e-3, 1e6)),
         summary="hard-coded Gaussian around i + OFFSET",
     ),
     "random": KindInfo("synthesizer:Random", summary="a trained matrix that ignores the input"),
@@ -113,7 +113,7 @@ KINDS: dict[str, KindInfo] = {
     "off": KindInfo("off:Off", summary="nothing: an empty slot, for ablations"),
 }
 
-# Equal patterns' neighbours are close in memory; the order is that of the paper's table.
+# In the order of the paper's table.
 SETS: dict[str, tuple[str, ...]] = {
     "7f": ("current", "previous", "next", "left", "right", "end", "start"),
     "8f": ("current", "previous", "next", "left", "right", "end", "start", "last"),
@@ -219,6 +219,8 @@ def _parse_set(item: str) -> list[HeadSpec] | None:
                 f"heads: {item!r}: {name} has no pattern {kind!r}.{_nearest(kind, [*SETS[name]])} "
                 f"It has: {', '.join(SETS[name])}"
             )
+        if specs[SETS[name].index(kind)].kind == "off":
+            raise HeadsError(f"heads: {item!r} switches {kind} off twice")
         specs[SETS[name].index(kind)] = HeadSpec("off")
     return specs
 
@@ -265,6 +267,8 @@ def parse_heads(
     """
     if not isinstance(text, str) or not text:
         raise HeadsError(f"heads: expected a mix such as '7f+1l', got {text!r}")
+    if heads < 1 or layers < 1:
+        raise HeadsError(f"heads: an encoder of {layers} layers with {heads} heads has none")
     if embed_dim is not None and embed_dim % heads:
         raise HeadsError(
             f"heads: the embedding dimension {embed_dim} is not divisible by {heads} heads"

@@ -221,12 +221,14 @@ class SequenceLayout:
         `</s>` and padding are never chosen, `<unk>` is the rarest, ties go to the left.
 
         Returns:
-            Index into the batch's n, (batch, number) int64, rarest first, and (batch, number)
-            bool, False where a sentence has fewer tokens to choose from.
+            Index into the batch's n, (batch, K) int64, rarest first, and (batch, K) bool, False
+            where a sentence has fewer tokens to choose from; K is `number`, or n where that is
+            less.
 
         Raises:
             VocabularyError: the layout was made without tokens or counts.
         """
+        number = min(number, self.n)
         return self.memo(("rarest", number), lambda: self._rarest(number))
 
     def _rarest(self, number: int) -> tuple[Tensor, Tensor]:
@@ -235,12 +237,10 @@ class SequenceLayout:
         eligible = (ranks >= 0) & self.inside.t()
         if self.padding_mask is not None:
             eligible &= ~self.padding_mask
-        never = 1 << 62  # exact as a float64, which is how `pad` takes its value
+        never = torch.iinfo(torch.long).max
         # unique keys: by rank, then from the left
         keys = ranks * self.n + torch.arange(self.n, device=self.device)
         keys = keys.masked_fill(~eligible, never)
-        if number > self.n:
-            keys = torch.nn.functional.pad(keys, (0, number - self.n), value=never)
         chosen = keys.topk(number, dim=1, largest=False)
         valid = chosen.values != never
         return chosen.indices.masked_fill(~valid, 0), valid

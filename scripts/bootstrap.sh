@@ -31,9 +31,9 @@ import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
 EOF
 
-if [ ! -x "$venv/bin/python" ]; then
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then  # none, or one left half made
     say "creating $venv with $("$python" -V)"
-    "$python" -m venv "$venv" || die "$python cannot make a virtual environment; install venv (apt-get install python3-venv)"
+    "$python" -m venv --clear "$venv" || die "$python cannot make a virtual environment; install venv (apt-get install python3-venv)"
 fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 

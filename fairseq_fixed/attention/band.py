@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_fixed.attention.base import compute_dtype
 from fairseq_fixed.attention.learned import Scored
 from fairseq_fixed.layout import SequenceLayout
 
@@ -93,8 +94,6 @@ class Band(Scored):
         if layout.padding_mask is not None:
             hidden = hidden | layout.padding_mask
         norms = norms.masked_fill(hidden[:, None], -1.0)
-        if self.num_pos > layout.n:
-            norms = F.pad(norms, (0, self.num_pos - layout.n), value=-1.0)
         # a stable sort: ties go to the left
         ordered, index = norms.sort(dim=-1, descending=True, stable=True)
         valid = ordered[..., : self.num_pos] >= 0
@@ -141,12 +140,13 @@ class Band(Scored):
         assert queries is not None and keys is not None
         v = self.split_heads(values)
         if self.projection == "exact":
-            weights = self.weights(layout, queries, keys, values.dtype)
-            out = F.dropout(weights, self.dropout_p) @ v
+            weights = self.weights(layout, queries, keys, compute_dtype(values))
+            out = F.dropout(weights.to(values.dtype), self.dropout_p) @ v
             return out.permute(2, 0, 1, 3).reshape(values.shape)
 
         n, batch = layout.n, layout.batch
-        block = min(max(MIN_BLOCK, self.width), n)
+        width = min(self.width, n - 1)  # wider reaches no further, and would cost all the same
+        block = min(max(MIN_BLOCK, width), n)
         blocks = -(-n // block)
         fill = blocks * block - n
         q, k = self.split_heads(queries), self.split_heads(keys)
@@ -154,13 +154,13 @@ class Band(Scored):
         q_blocks = F.pad(q, (0, 0, 0, fill)).unflatten(2, (blocks, block)).transpose(1, 2)
         k_windows, v_windows = (
             # (batch, heads, blocks, k, window) -> (batch, blocks, heads, window, k)
-            F.pad(x, (0, 0, self.width, self.width + fill))
-            .unfold(2, block + 2 * self.width, block)
+            F.pad(x, (0, 0, width, width + fill))
+            .unfold(2, block + 2 * width, block)
             .permute(0, 2, 1, 4, 3)
             for x in (k, v)
         )
-        mask = self._window_mask(layout, block, blocks)  # (batch or 1, blocks, 1, block, window)
-        bias = None if self.tisa is None else self._window_bias(block, values.dtype)
+        mask = _window_mask(layout, width, block, blocks)  # (batch or 1, blocks, 1, block, window)
+        bias = None if self.tisa is None else self._window_bias(width, block, values.dtype)
         if self.num_pos:
             index, valid = self._chosen(layout, keys)
             k_windows, v_windows = (
@@ -169,7 +169,7 @@ class Band(Scored):
             )
             reach = torch.arange(blocks * block, device=layout.device).view(blocks, 1, block, 1)
             distance = index[:, None, :, None, :] - reach  # (batch, blocks, 1|heads, block, K)
-            opened = (distance.abs() > self.width) & valid[:, None, :, None, :]
+            opened = (distance.abs() > width) & valid[:, None, :, None, :]
             mask = torch.cat([mask.expand(batch, -1, opened.shape[2], -1, -1), opened], dim=-1)
             if bias is not None and self.tisa is not None:
                 sparse = self.tisa.at(distance).to(values.dtype)
@@ -182,48 +182,38 @@ class Band(Scored):
             additive = mask
         additive = additive.expand(batch, blocks, -1, -1, -1)
         out = self._attend_blocks(
-            *(x.flatten(0, 1) for x in (q_blocks, k_windows, v_windows, additive))
+            *(x.flatten(0, 1) for x in (q_blocks, k_windows, v_windows, additive)),
+            sparse=k_windows.shape[3] - (block + 2 * width),
         )
         # (batch * blocks, heads, block, k) -> (n, batch, heads * k)
         out = out.unflatten(0, (batch, blocks)).permute(1, 3, 0, 2, 4).flatten(0, 1)[:n]
         return out.reshape(values.shape)
 
-    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """Attend within blocks, (batch · blocks, heads, …); `mask` is boolean or additive."""
-        if not self.num_pos or self.epsilon == 1:
+    def _attend_blocks(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, sparse: int
+    ) -> Tensor:
+        """Attend within blocks, (batch · blocks, heads, …), to windows and `sparse` more keys.
+
+        `mask` is boolean or additive.
+        """
+        if not sparse or self.epsilon == 1:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.dropout_p)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)
+        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, -torch.inf)
         else:
             scores = scores + mask
-        band, sparse = scores.softmax(-1).split([k.shape[2] - self.num_pos, self.num_pos], -1)
-        weights = torch.cat([band, sparse.clamp(max=self.epsilon)], dim=-1)
+        weights = scores.softmax(-1, dtype=compute_dtype(v))
+        band, beyond = weights.split([k.shape[2] - sparse, sparse], -1)
+        weights = torch.cat([band, beyond.clamp(max=self.epsilon)], dim=-1).to(v.dtype)
         return F.dropout(weights, self.dropout_p) @ v
 
-    def _window_mask(self, layout: SequenceLayout, block: int, blocks: int) -> Tensor:
-        """Return which keys of its window each query sees, (1 or batch, blocks, 1, block, w)."""
-
-        def make() -> Tensor:
-            window = block + 2 * self.width
-            offset = torch.arange(window, device=layout.device)[None, :] - self.width
-            offset = offset - torch.arange(block, device=layout.device)[:, None]
-            band = offset.abs() <= self.width  # (block, window)
-            keys = layout.inside.t()
-            # without padding all sentences share one mask
-            keys = keys[:1] if layout.padding_mask is None else keys & ~layout.padding_mask
-            fill = blocks * block - layout.n
-            keys = F.pad(keys, (self.width, self.width + fill)).unfold(1, window, block)
-            return (band & keys[:, :, None, :])[:, :, None]
-
-        return layout.memo(("band window", self.width, block, blocks), make)
-
-    def _window_bias(self, block: int, dtype: torch.dtype) -> Tensor:
+    def _window_bias(self, width: int, block: int, dtype: torch.dtype) -> Tensor:
         """Return f(j - i) for a block and its window, (1, 1, heads, block, window)."""
         assert self.tisa is not None
         device = self.tisa.center.device
-        window = block + 2 * self.width
-        distance = torch.arange(1 - block - self.width, block + self.width, device=device)
+        window = block + 2 * width
+        distance = torch.arange(1 - block - width, block + width, device=device)
         # row i of the block begins at distance -W - i, that is at index block - 1 - i
         rows = self.tisa(distance).unfold(-1, window, 1).flip(-2)
         return rows[None, None].to(dtype)
@@ -237,3 +227,21 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
     """Pick K positions: (batch, heads, n, k), (batch, 1 or heads, K) -> (batch, heads, K, k)."""
     _, heads, _, channels = x.shape
     return x.gather(2, index.expand(-1, heads, -1)[..., None].expand(-1, -1, -1, channels))
+
+
+def _window_mask(layout: SequenceLayout, width: int, block: int, blocks: int) -> Tensor:
+    """Return which keys of its window each query sees, (1 or batch, blocks, 1, block, w)."""
+
+    def make() -> Tensor:
+        window = block + 2 * width
+        offset = torch.arange(window, device=layout.device)[None, :] - width
+        offset = offset - torch.arange(block, device=layout.device)[:, None]
+        band = offset.abs() <= width  # (block, window)
+        keys = layout.inside.t()
+        # without padding all sentences share one mask
+        keys = keys[:1] if layout.padding_mask is None else keys & ~layout.padding_mask
+        fill = blocks * block - layout.n
+        keys = F.pad(keys, (width, width + fill)).unfold(1, window, block)
+        return (band & keys[:, :, None, :])[:, :, None]
+
+    return layout.memo(("band window", width, block, blocks), make)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,10 +37,35 @@ class Head(nn.Module):
     #: what the layout must know of the tokens: "words" (their boundaries), "rarity" (counts)
     needs: frozenset[str] = frozenset()
 
+    #: of the attention weights, in training; kinds that have it set it
+    dropout: float = 0.0
+
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = head_dim
+        self.retain_dropout = False
+
+    @property
+    def dropout_p(self) -> float:
+        """The dropout in force now."""
+        return self.dropout if self.training or self.retain_dropout else 0.0
+
+    def make_generation_fast_(
+        self,
+        name: str,
+        retain_dropout: bool = False,
+        retain_dropout_modules: list[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Keep dropout while generating, where fairseq-generate is asked to (`--retain-dropout`).
+
+        `--retain-dropout-modules` may name this kind's class, or `MultiheadAttention`, fairseq's
+        name for what stands in this place.
+        """
+        names = {type(self).__name__, "MixedHeadAttention", "MultiheadAttention"}
+        chosen = retain_dropout_modules is None or not names.isdisjoint(retain_dropout_modules)
+        self.retain_dropout = retain_dropout and chosen
 
     def weights(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,24 +33,7 @@ class Scored(Head):
     ) -> None:
         super().__init__(num_heads, head_dim)
         self.dropout = dropout
-        self.retain_dropout = False
         self.tisa = Tisa(num_heads, tisa_kernels) if tisa_kernels else None
-
-    @property
-    def dropout_p(self) -> float:
-        """The dropout in force now."""
-        return self.dropout if self.training or self.retain_dropout else 0.0
-
-    def make_generation_fast_(
-        self,
-        name: str,
-        retain_dropout: bool = False,
-        retain_dropout_modules: list[str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Keep dropout while generating, where fairseq-generate is asked to."""
-        chosen = retain_dropout_modules is None or type(self).__name__ in retain_dropout_modules
-        self.retain_dropout = retain_dropout and chosen
 
     def split_heads(self, x: Tensor) -> Tensor:
         """View (n, batch, heads * head_dim) as (batch, heads, n, head_dim)."""
@@ -67,7 +49,8 @@ class Scored(Head):
     ) -> Tensor:
         """Return QKᵀ/√k + bias, (batch, heads, n, n), -inf at padded keys: dense."""
         q, k = self.split_heads(queries).to(dtype), self.split_heads(keys).to(dtype)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)
+        # scaled before the product, which could overflow half precision where scores do not
+        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
         bias = self.bias(layout, dtype)
         if bias is not None:
             scores = scores + bias

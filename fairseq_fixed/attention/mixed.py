@@ -122,7 +122,7 @@ class MixedHeadAttention(nn.Module):
         if layout.hidden is not None and any(run.zero_padding for run in self._runs()):
             values = values.masked_fill(layout.hidden, 0)
         outs = [
-            run.attend(part, layout, *pair)
+            _attend(run, part, layout, pair)
             for run, part, pair in zip(
                 self._runs(),
                 values.split(self.widths, dim=-1),
@@ -145,6 +145,17 @@ class MixedHeadAttention(nn.Module):
     def extra_repr(self) -> str:
         """Name the layer's size."""
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
+
+
+def _attend(
+    run: Head, values: Tensor, layout: SequenceLayout, pair: tuple[Tensor | None, Tensor | None]
+) -> Tensor:
+    if run.scored:
+        return run.attend(values, layout, *pair)
+    # Heads that keep their sums in float32 mean it: autocast (fairseq's --amp) would take their
+    # products back to half precision, where cubes of positions underflow.
+    with torch.autocast(values.device.type, enabled=False):
+        return run.attend(values, layout)
 
 
 def _options(cls: type[Head]) -> set[str]:

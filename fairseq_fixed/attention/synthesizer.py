@@ -94,9 +94,9 @@ class Random(Head):
             v = values.gather(0, there[:, :, None].expand(-1, -1, values.shape[2]))
             scores = scores[None].masked_fill(closed[:, None, None], torch.finfo(dtype).min)
         weights = scores.softmax(dim=-1)
-        if self.dropout and self.training:
+        if self.dropout_p:
             # a draw for each sentence, as elsewhere
-            weights = F.dropout(weights.expand(layout.batch, -1, -1, -1), self.dropout)
+            weights = F.dropout(weights.expand(layout.batch, -1, -1, -1), self.dropout_p)
         v = v.unflatten(2, (self.num_heads, self.head_dim)).to(dtype)
         equation = "hij,jbhd->ibhd" if weights.dim() == 3 else "bhij,jbhd->ibhd"
         out = torch.einsum(equation, weights, v).flatten(2).to(values.dtype)

@@ -39,7 +39,7 @@ class Tisa(nn.Module):
     def __init__(self, num_heads: int, kernels: int) -> None:
         super().__init__()
         if kernels < 1:
-            raise ValueError(f"TISA needs at least one kernel, got {kernels}")
+            raise ValueError(f"TISA needs at least one kernel (--tisa-kernels), got {kernels}")
         self.amplitude = nn.Parameter(torch.empty(num_heads, kernels).normal_(0.1, 0.01))
         self.sharpness = nn.Parameter(torch.empty(num_heads, kernels).normal_(0.1, 0.01))
         self.center = nn.Parameter(torch.empty(num_heads, kernels).normal_(0.0, 5.0))

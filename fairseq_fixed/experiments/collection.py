@@ -26,17 +26,19 @@ def read_collection(folder: Path) -> dict[str, Any]:
     Raises:
         ExperimentError: no results there, or a file that is none.
     """
-    results = []
+    results: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)
         if file.name == SIGNIFICANCE:
             continue
         if content is None or "scores" not in content:
             raise ExperimentError(f"{file} is no result of a run")
+        _check_settings(file, content, results)
+        content["file"] = file
         results.append(content)
     if not results:
         raise ExperimentError(f"{folder} holds no results; fairseq-fixed run … results=results")
-    significance = read_json(folder / SIGNIFICANCE)
+    significance = _tests_of_these(read_json(folder / SIGNIFICANCE), results)
     order = {slug: i for i, slug in enumerate((significance or {}).get("systems", []))}
     results.sort(key=lambda r: (order.get(r["slug"], len(order)), r["slug"], r["seed"]))
     alpha = (significance or {}).get("alpha", 0.05)
@@ -55,6 +57,38 @@ def read_collection(folder: Path) -> dict[str, Any]:
     }
 
 
+def _check_settings(file: Path, new: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    """Raise ExperimentError where a row would mix settings, or count a seed twice."""
+    for other in others:
+        if other["slug"] != new["slug"]:
+            continue
+        if other["settings_hash"] != new["settings_hash"] or other["seed"] == new["seed"]:
+            raise ExperimentError(
+                f"{other['file']} and {file} are both of the system {new['system']}, with other "
+                "settings or the same seed; keep the one that is meant, and remove the other"
+            )
+
+
+def _tests_of_these(
+    significance: dict[str, Any] | None, results: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the tests without those of systems that had other settings."""
+    if significance is None:
+        return None
+    hashes = {result["slug"]: result["settings_hash"] for result in results}
+    tested = significance["hashes"]
+    base = significance["baseline"]
+    if hashes.get(base) != tested[base]:
+        return None
+    stale = {slug for slug in tested if hashes.get(slug) != tested[slug]}
+    for seed in significance["seeds"].values():
+        for by_metric in seed["tests"].values():
+            for by_slug in by_metric.values():
+                for slug in stale:
+                    by_slug.pop(slug, None)
+    return significance
+
+
 def render_collection(folder: Path) -> str:
     """Return the table of one recipe's results and what must be said of it, as Markdown."""
     report = read_collection(folder)
@@ -69,7 +103,8 @@ def render_collection(folder: Path) -> str:
         "",
         *(f"- {note}" for note in notes(report)),
         *(f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()),
-        f"- Machine: {'; '.join(sorted(machines))}; {' to '.join(dict.fromkeys(dates))}. "
+        f"- Machine: {'; '.join(sorted(machines))}; "
+        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}. "
         f"Made by `fairseq-fixed run {report['recipe']} results=results`.",
     ]
     return "\n".join(lines) + "\n"

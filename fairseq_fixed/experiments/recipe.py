@@ -65,7 +65,12 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ExperimentError: there is no such recipe, or Hydra refuses an override.
     """
-    import hydra
+    try:
+        import hydra
+    except ImportError:
+        raise ExperimentError(
+            "recipes need hydra-core 1.2 or newer; it comes with the extras [recipes] and [fairseq]"
+        ) from None
 
     if tuple(int(part) for part in hydra.__version__.split(".")[:2]) < (1, 2):
         raise ExperimentError(

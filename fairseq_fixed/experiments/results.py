@@ -125,7 +125,7 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
             source = folder / paths.seed_folder(system.slug, seed) / paths.RESULT
             if not source.is_file():
                 continue
-            digest = settings_hash(experiment, system)
+            digest = _stored_hash(folder, system, seed)
             target = results / experiment.name / f"{system.slug}.seed{seed}.{digest}.json"
             written.append(target)
             try:
@@ -135,13 +135,43 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
                 raise ExperimentError(
                     f"cannot write {target}: {error.strerror or error}"
                 ) from error
-    significance = read_json(folder / paths.SIGNIFICANCE)
-    if significance is not None:
-        content = {
-            "baseline": experiment.baseline.slug,
-            "systems": [system.slug for system in experiment.systems],
-            "alpha": experiment.recipe.score.alpha,
-            **significance,
-        }
-        write_json(results / experiment.name / SIGNIFICANCE, content)
+    _merge_significance(experiment, folder, results / experiment.name / SIGNIFICANCE)
     return written
+
+
+def _stored_hash(folder: Path, system: System, seed: int) -> str:
+    """Return the settings' hash that a result states."""
+    result = read_json(folder / paths.seed_folder(system.slug, seed) / paths.RESULT)
+    return str((result or {}).get("settings_hash", "unknown"))
+
+
+def _merge_significance(experiment: Experiment, folder: Path, target: Path) -> None:
+    """Add a run's tests to those of earlier runs against the same baseline, so tables can grow."""
+    new = read_json(folder / paths.SIGNIFICANCE)
+    if new is None:
+        return
+    content = {
+        "baseline": experiment.baseline.slug,
+        "alpha": experiment.recipe.score.alpha,
+        "systems": [system.slug for system in experiment.systems],
+        # which settings the tests are about: p-values of others are not shown
+        "hashes": {
+            system.slug: _stored_hash(folder, system, experiment.recipe.seeds[0])
+            for system in experiment.systems
+        },
+        "seeds": new["seeds"],
+    }
+    old = read_json(target)
+    base = content["baseline"]
+    if old and old["baseline"] == base and old["hashes"][base] == content["hashes"][base]:
+        content["systems"] = list(dict.fromkeys([*old["systems"], *content["systems"]]))
+        content["hashes"] = {**old["hashes"], **content["hashes"]}
+        content["seeds"] = _merged(old["seeds"], content["seeds"])
+    write_json(target, content)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Return nested mappings merged; where both hold a value, the new one."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}

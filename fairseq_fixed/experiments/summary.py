@@ -90,7 +90,8 @@ def _p_values(
         for test, by_metric in seed["tests"].items():
             p = by_metric.get(metric, {}).get(slug, {}).get("p")
             found.setdefault(test, []).append(p)
-    return found
+    # a system that was not tested: no test rather than one without a value
+    return {test: values for test, values in found.items() if any(p is not None for p in values)}
 
 
 def format_spread(score: Mapping[str, Any]) -> str:

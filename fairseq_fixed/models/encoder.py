@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -19,6 +21,8 @@ from fairseq_fixed.models.options import head_options
 from fairseq_fixed.vocabulary import Vocabulary
 
 __all__ = ["FixedTransformerEncoder"]
+
+logger = logging.getLogger(__name__)
 
 
 class FixedTransformerEncoder(TransformerEncoderBase):
@@ -66,8 +70,11 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         del self._specs_left
         if cfg.no_encoder_positional_embeddings:
             self.embed_positions = None
+        self.tisa_shared = cfg.tisa_shared
         if cfg.tisa_shared:
             self._share_tisa()
+        if cfg.tisa_kernels and not any(getattr(m, "tisa", None) for m in self.modules()):
+            logger.warning("--tisa-kernels does nothing: no encoder head scores queries and keys")
         needs = frozenset().union(*(m.needs for m in self.modules() if isinstance(m, Mixed)))
         self.vocabulary = _vocabulary(dictionary, cfg.word_boundaries, needs) if needs else None
 
@@ -75,8 +82,10 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         """Let every layer use the first layer's TISA functions, run by run of heads.
 
         Raises:
-            HeadsError: layers whose runs of scored heads differ.
+            HeadsError: layers whose runs of scored heads differ, or that FSDP has wrapped.
         """
+        if any(type(layer).__name__ == "FullyShardedDataParallel" for layer in self.layers):
+            raise HeadsError("--tisa-shared does not work with --ddp-backend fully_sharded")
         runs = [
             [m for m in layer.modules() if isinstance(m, Scored) and m.tisa is not None]
             for layer in self.layers
@@ -90,6 +99,29 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         for layer in runs[1:]:
             for run, first in zip(layer, runs[0], strict=True):
                 run.tisa = first.tisa
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Any]:
+        """Fit a checkpoint of another mix to this one, where all weights agree.
+
+        Raises:
+            HeadsError: TISA functions that differ by layer, for layers that share them.
+        """
+        rarity = f"{name}.vocabulary.rarity"
+        if self.vocabulary is not None and self.vocabulary.rarity is not None:
+            state_dict.setdefault(rarity, self.vocabulary.rarity)
+        else:
+            state_dict.pop(rarity, None)
+        if self.tisa_shared:
+            # name.layers.0.self_attn.runs.0.tisa.center: by run and parameter
+            seen: dict[str, Tensor] = {}
+            for key in [k for k in state_dict if k.startswith(f"{name}.layers.") and ".tisa." in k]:
+                which = key.removeprefix(f"{name}.layers.").partition(".")[2]
+                if not torch.equal(seen.setdefault(which, state_dict[key]), state_dict[key]):
+                    raise HeadsError(
+                        "--tisa-shared: the checkpoint's layers have TISA functions of their own; "
+                        "load it without --tisa-shared"
+                    )
+        return super().upgrade_state_dict_named(state_dict, name)
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build the next layer, wrapped as fairseq wraps its own."""

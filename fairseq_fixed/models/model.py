@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+from contextlib import nullcontext
 from typing import Any, cast
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
@@ -75,6 +77,20 @@ class FixedTransformerModel(TransformerModel):
                     args[name] = getattr(namespace, name)
         return model
 
+    def load_state_dict(
+        self,
+        state_dict: dict[str, torch.Tensor],
+        strict: bool = True,
+        model_cfg: Any = None,
+        args: argparse.Namespace | None = None,
+    ) -> Any:
+        """Load parameters, pruned to `--encoder-layers-to-keep` unless they are so already."""
+        if model_cfg is not None and _already_pruned(model_cfg, state_dict):
+            with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
+                for name in _TO_KEEP:
+                    setattr(model_cfg, name, None)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
     @classmethod
     def build_encoder(
         cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
@@ -122,6 +138,18 @@ def _mend_layers_to_keep(args: argparse.Namespace) -> None:
     if any(getattr(args, name) for name in _TO_KEEP):
         for name, count in zip(_TO_KEEP, (args.encoder_layers, args.decoder_layers), strict=True):
             setattr(args, name, getattr(args, name) or ",".join(map(str, range(count))))
+
+
+def _already_pruned(args: Any, state_dict: dict[str, torch.Tensor]) -> bool:
+    """Return whether a checkpoint has as many layers as are to be kept: trained so, or saved so."""
+    for side, name in zip(("encoder", "decoder"), _TO_KEEP, strict=True):
+        kept = getattr(args, name, None)
+        if not kept:
+            return False
+        layers = {key.split(".")[2] for key in state_dict if key.startswith(f"{side}.layers.")}
+        if len(layers) != len(kept.split(",")):
+            return False
+    return True
 
 
 def _prune_heads(args: Any) -> None:

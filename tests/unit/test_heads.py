@@ -62,8 +62,8 @@ def test_format_is_the_inverse_of_parse(layers):
 
 
 @given(
-    st.floats(-1e30, 1e30),
-    st.floats(1e-3, 1e30),
+    st.floats(-1e6, 1e6),
+    st.floats(1e-3, 1e6),
     st.integers(0, 10**12),
 )
 def test_numbers_survive(offset, sigma, width):
@@ -91,6 +91,8 @@ def test_needs_no_quoting(layers):
         ("8f+1l", ["9 heads", "has 8"]),
         ("6f+2l", ["6f", "7f and 8f"]),
         ("7f-prevoius+1l", ["prevoius", "Did you mean 'previous'"]),
+        ("7f-left-left+1l", ["left off twice"]),
+        ("gaussian:1e300:1+7l", ["OFFSET", "out of range"]),
         ("7f-last+1l", ["'last'", "It has: current"]),
         ("7f-+1l", ["7f-"]),
         ("band+7l", ["takes 1 to 2", "0 given", "W (integer >= 0)", "K (integer >= 0, default 0)"]),
@@ -116,6 +118,12 @@ def test_errors_name_the_part(text, parts):
         parse_heads(text, layers=3, heads=8)
     for part in parts:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(0, 8), (2, 0)])
+def test_an_encoder_without_heads(layers, heads):
+    with pytest.raises(HeadsError, match="has none"):
+        parse_heads("8l", layers=layers, heads=heads, embed_dim=64)
 
 
 def test_embedding_that_the_heads_do_not_divide():

@@ -124,6 +124,31 @@ def test_memory_grows_with_the_length_not_its_square():
     assert largest[2] < 8 * 4000 * 4000 / 2
 
 
+def test_a_band_wider_than_the_sentence_costs_no_more_than_the_sentence():
+    from tests.unit.attention.test_kinds import LargestTensor
+
+    layout = make_layout([30, 22])
+    v, q, k = draw(layout)
+    largest = []
+    for width, num_pos in ((29, 30), (100_000, 100_000)):
+        head = Band(HEADS, DIM, width, num_pos).double()
+        with LargestTensor() as mode:
+            out = head.attend(v, layout, q, k)
+        largest.append(mode.largest)
+        inside = layout.inside
+        torch.testing.assert_close(out[inside], dense(head, layout, v, q, k)[inside])
+    assert largest[0] == largest[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"band_projection": "exact"}, {"band_epsilon": 0.1}])
+def test_half_precision_products_do_not_overflow(options):
+    # 64 · 35 · 35 lies beyond float16, the score, an eighth of it, does not
+    head = Band(1, 64, 2, 1, **options)
+    layout = make_layout([6])
+    v, q, k = (torch.full((6, 1, 64), x, dtype=torch.float16) for x in (1.0, 35.0, 35.0))
+    assert torch.isfinite(head.attend(v, layout, q, k)).all()
+
+
 def test_dropout_in_training_alone():
     layout = make_layout([20])
     v, q, k = draw(layout)

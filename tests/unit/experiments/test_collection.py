@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,38 @@ def test_a_page_is_renewed_between_its_marks(tmp_path):
     assert text.endswith("<!-- /results -->\nafter\n")
     assert "old" not in text
     assert not update_page(page, folder)
+
+
+def test_rows_do_not_mix_settings(tmp_path):
+    _, folder = collected(tmp_path)
+    file = next(folder.glob("test/7f-1l.seed2.*.json"))
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "settings_hash": "other"}))
+    with pytest.raises(ExperimentError, match=r"7f-1l\.seed1.*7f-1l\.seed2"):
+        read_collection(folder / "test")
+    file.write_text(json.dumps({**content, "seed": 1}))
+    with pytest.raises(ExperimentError, match="the same seed"):
+        read_collection(folder / "test")
+
+
+def test_tests_of_other_settings_are_not_shown(tmp_path):
+    _, folder = collected(tmp_path)
+    for file in folder.glob("test/7f-1l.*.json"):
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps({**content, "settings_hash": "other"}))
+    rows = report.table(read_collection(folder / "test"))[1]
+    assert rows[1][-1] == "+2.5"
+
+
+def test_a_later_run_adds_its_tests(tmp_path):
+    _, folder = collected(tmp_path)
+    later = experiment(systems=["vanilla", "8f"])
+    fake_run(tmp_path / "later", later, {**SCORES, "8f": {1: 9.0, 2: 9.5}}, p=0.5)
+    results.collect_results(later, tmp_path / "later", folder)
+    rows = report.table(read_collection(folder / "test"))[1]
+    assert [row[0] for row in rows] == ["vanilla", "7f+1l", "8f"]
+    assert rows[1][-1] == "+2.5 (p = 0.010)"
+    assert rows[2][-1] == "-1.8 (not significant, p = 0.500)"
 
 
 def test_errors(tmp_path):

@@ -306,3 +306,43 @@ def test_ranks_travel_with_the_checkpoint():
 def test_a_dictionary_without_word_marks():
     with pytest.raises(ValueError, match="--word-boundaries tokens"):
         build("--encoder-heads", "7fw+1l")
+
+
+def test_fine_tuning_between_mixes_whose_weights_agree():
+    learned, band = build("--encoder-heads", "8l"), build("--encoder-heads", "8xband:3:2")
+    rarity = band.encoder.vocabulary.rarity.clone()
+    band.load_state_dict(learned.state_dict(), strict=True)
+    assert torch.equal(band.encoder.vocabulary.rarity, rarity)
+    learned.load_state_dict(band.state_dict(), strict=True)
+
+
+def test_layers_of_their_own_do_not_load_as_shared():
+    flags = ["--encoder-heads", "8l", "--tisa-kernels", "5"]
+    with pytest.raises(HeadsError, match="without --tisa-shared"):
+        build(*flags, "--tisa-shared").load_state_dict(build(*flags).state_dict())
+    build(*flags).load_state_dict(build(*flags, "--tisa-shared").state_dict())
+
+
+def test_tisa_without_a_scored_head_is_said(caplog):
+    build("--encoder-heads", "8f", "--tisa-kernels", "5")
+    assert "does nothing" in caplog.text
+    caplog.clear()
+    build("--encoder-heads", "8l", "--tisa-kernels", "5")
+    assert "does nothing" not in caplog.text
+
+
+def test_a_model_trained_with_layers_to_keep_loads_again():
+    flags = ("--encoder-heads", "0@8f/1@8l/2@7f+1l", "--encoder-layers-to-keep", "0,2")
+    saved = options(*flags)
+    trained = ARCH_MODEL_REGISTRY[saved.arch].build_model(saved, task())
+    again = ARCH_MODEL_REGISTRY[saved.arch].build_model(saved, task())
+    again.load_state_dict(trained.state_dict(), strict=True, model_cfg=saved)
+
+
+@pytest.mark.parametrize("heads", ["8l", "8xband:2", "8xrandom", "8xalibi"])
+def test_retained_dropout(heads):
+    model = build("--encoder-heads", heads, "--attention-dropout", "0.5", "--dropout", "0").eval()
+    src = tokens([9, 4])
+    assert torch.equal(encode(model, src), encode(model, src))
+    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["MultiheadAttention"])
+    assert not torch.equal(encode(model, src), encode(model, src))
