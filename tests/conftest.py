@@ -49,7 +49,7 @@ def example_spec(kind: str) -> HeadSpec:
     """A head of this kind with arguments inside their ranges, for tests that walk all kinds."""
     args = []
     for argument in KINDS[kind].arguments:
-        low = argument.minimum if argument.minimum is not None else 0
+        low = max(argument.minimum, -2) if argument.minimum is not None else 0
         args.append(argument.type(min(low + 1, argument.maximum or low + 1)))
     return HeadSpec(kind, tuple(args))
 
