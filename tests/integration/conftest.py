@@ -47,7 +47,7 @@ def run_command(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     out = done.stdout + done.stderr
     assert (done.returncode != 0) == fails, out[-4000:]

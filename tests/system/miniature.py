@@ -64,6 +64,6 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen:
 def run(*arguments: str, cwd: Path, expect: int = 0) -> str:
     """Run `fairseq-fixed` in a folder, check its exit status and return what it printed."""
     process = start(*arguments, cwd=cwd)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == expect, output
     return output

@@ -11,7 +11,7 @@ from fairseq_fixed.checkpoints import CheckpointError
 from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.errors import ExperimentError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def call(*arguments, cwd, text=None, expect=0):
         env=miniature.environment(),
         input=text,
         capture_output=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == expect, done.stderr.decode()
@@ -130,7 +130,7 @@ def test_a_line_is_answered_before_the_next_one_comes(run, translator):
             process.stdin.flush()
             assert process.stdout.readline().decode() == f"{answer}\n"
         process.stdin.close()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
     finally:
         process.kill()
         process.wait()
