@@ -155,14 +155,19 @@ class SequenceLayout:
         return self.memo("hidden", lambda: mask.t().contiguous()[:, :, None])
 
     @property
+    def attendable(self) -> Tensor:
+        """(batch, n) bool: keys that may be attended to: inside the sentence, and no padding."""
+        mask = self.padding_mask
+        inside = self.inside.t()
+        return self.memo("attendable", lambda: inside if mask is None else inside & ~mask)
+
+    @property
     def visible(self) -> Tensor:
         """(batch, n, n) bool: query i and key j are in one sentence and j is no padding."""
         return self.memo("visible", self._visible)
 
     def _visible(self) -> Tensor:
-        inside = self.inside.t()  # (batch, n)
-        keys = inside if self.padding_mask is None else inside & ~self.padding_mask
-        return inside[:, :, None] & keys[:, None, :]
+        return self.inside.t()[:, :, None] & self.attendable[:, None, :]
 
     @property
     def key_mask(self) -> Tensor | None:
@@ -234,9 +239,7 @@ class SequenceLayout:
     def _rarest(self, number: int) -> tuple[Tensor, Tensor]:
         tokens, vocabulary = self._known_tokens()
         ranks = vocabulary.ranks(tokens)
-        eligible = (ranks >= 0) & self.inside.t()
-        if self.padding_mask is not None:
-            eligible &= ~self.padding_mask
+        eligible = (ranks >= 0) & self.attendable
         never = torch.iinfo(torch.long).max
         # unique keys: by rank, then from the left
         keys = ranks * self.n + torch.arange(self.n, device=self.device)

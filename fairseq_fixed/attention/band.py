@@ -90,10 +90,7 @@ class Band(Scored):
             index, valid = layout.rarest(self.num_pos)
             return index[:, None], valid[:, None]
         norms = self.split_heads(keys.detach()).float().norm(dim=-1)  # (batch, heads, n)
-        hidden = ~layout.inside.t()
-        if layout.padding_mask is not None:
-            hidden = hidden | layout.padding_mask
-        norms = norms.masked_fill(hidden[:, None], -1.0)
+        norms = norms.masked_fill(~layout.attendable[:, None], -1.0)
         # a stable sort: ties go to the left
         ordered, index = norms.sort(dim=-1, descending=True, stable=True)
         valid = ordered[..., : self.num_pos] >= 0

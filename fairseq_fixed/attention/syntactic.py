@@ -83,8 +83,7 @@ class Syntactic(Head):
 
     def _keys(self, layout: SequenceLayout) -> Tensor:
         """Return which positions may be attended to, (n, batch) bool."""
-        keys = layout.inside
-        return keys if layout.padding_mask is None else keys & ~layout.padding_mask.t()
+        return layout.attendable.t()
 
     def draw(self, layout: SequenceLayout, dtype: torch.dtype = torch.float32) -> BandDraw:
         """Draw the heads' matrices of one forward pass in training: O(n·W)."""
