@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairseq_fixed.bench.verbs import app as bench_app
 from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
 
@@ -194,6 +195,22 @@ def report(
             typer.echo(f"## {recipe.name}\n\n{render_collection(recipe)}")
 
 
+@app.command(rich_help_panel=_EXPERIMENTS)
+def collect(
+    folder: _Run,
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+) -> None:
+    """Copy what a run has finished so far to `results`; the run may go on meanwhile."""
+    from fairseq_fixed.experiments.recipe import read
+    from fairseq_fixed.experiments.results import collect_results
+
+    written = collect_results(read(folder), folder, results)
+    for path in written:
+        typer.echo(f"{path}")
+    if not written:
+        typer.echo(f"{folder}: no system is finished yet")
+
+
 @app.command(rich_help_panel=_ANALYSIS)
 def patterns(
     mix: Annotated[str, typer.Argument(help="Heads, such as 7f+1l or 0-2@7f+1l/3-5@8l.")],
@@ -221,6 +238,7 @@ def patterns(
     typer.echo(f"{out}")
 
 
+app.add_typer(bench_app, name="bench", rich_help_panel=_ANALYSIS)
 for _name, _verb in verbs.VERBS.items():
     app.command(_name, rich_help_panel=_STAGES)(_verb)
 

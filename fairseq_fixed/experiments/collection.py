@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments.bootstrap import RESAMPLES
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.report import METRIC_NAMES, markdown_table, notes, table
-from fairseq_fixed.experiments.results import SIGNIFICANCE
+from fairseq_fixed.experiments.results import SIGNIFICANCE, without_counts, without_tests
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
 
@@ -50,10 +51,16 @@ def read_collection(folder: Path) -> dict[str, Any]:
         "baseline": name,
         "seeds": sorted({r["seed"] for r in results}),
         "alpha": alpha,
-        "rows": summarise(results, baseline=baseline, significance=significance, alpha=alpha),
+        "rows": summarise(
+            results,
+            baseline=baseline,
+            significance=significance,
+            alpha=alpha,
+            resamples=(significance or {}).get("bootstrap", RESAMPLES),
+        ),
         "signatures": {m: s["signature"] for m, s in results[0]["scores"].items()},
         "significance": significance,
-        "results": results,
+        "results": [without_counts(result) for result in results],
     }
 
 
@@ -72,21 +79,16 @@ def _check_settings(file: Path, new: dict[str, Any], others: list[dict[str, Any]
 def _tests_of_these(
     significance: dict[str, Any] | None, results: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Return the tests without those of systems that had other settings."""
+    """Return the tests without those of systems that had other settings; no baseline, no tests."""
     if significance is None:
         return None
     hashes = {result["slug"]: result["settings_hash"] for result in results}
     tested = significance["hashes"]
     base = significance["baseline"]
-    if hashes.get(base) != tested[base]:
-        return None
+    if base in tested and hashes.get(base) != tested[base]:
+        return {**significance, "seeds": {}}
     stale = {slug for slug in tested if hashes.get(slug) != tested[slug]}
-    for seed in significance["seeds"].values():
-        for by_metric in seed["tests"].values():
-            for by_slug in by_metric.values():
-                for slug in stale:
-                    by_slug.pop(slug, None)
-    return significance
+    return {**significance, "seeds": without_tests(significance["seeds"], stale)}
 
 
 def render_collection(folder: Path) -> str:

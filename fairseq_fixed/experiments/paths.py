@@ -18,6 +18,7 @@ __all__ = [
     "SCORE",
     "SIGNIFICANCE",
     "SPLITS",
+    "STATISTICS",
     "SUBWORDS",
     "TEXT",
     "checkpoints",
@@ -43,6 +44,7 @@ GENERATED = "generate-test.txt"  # fairseq's own name for it
 HYPOTHESES = "hypotheses.txt"
 HYPOTHESES_INFO = "hypotheses.json"
 SCORE = "score.json"
+STATISTICS = "statistics.json"  # what the scores are made of, a sentence
 RESULT = "result.json"
 
 

@@ -11,6 +11,7 @@ from fairseq_fixed.experiments import machine, paths
 from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment
+from fairseq_fixed.experiments.results import complete, without_counts
 from fairseq_fixed.experiments.scoring import read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json, write_text
 from fairseq_fixed.experiments.summary import describe_difference, format_spread, summarise
@@ -28,6 +29,7 @@ __all__ = [
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 _SAMPLE_SEED = 1  # the sentences shown are drawn, not chosen
 _SAMPLE_WORDS = (6, 30)
+_MANY_SEEDS = 10  # from which on a test over seeds needs no warning
 
 
 def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
             result = read_json(file)
             if result is None:
                 raise ExperimentError(f"{file} is missing: the run is not finished")
-            results.append(result)
+            results.append(complete(experiment, folder, result))
     significance = None
     if experiment.others:
         significance = read_json(folder / paths.SIGNIFICANCE)
@@ -61,12 +63,16 @@ def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
         "seeds": experiment.recipe.seeds,
         "alpha": alpha,
         "rows": summarise(
-            results, baseline=experiment.baseline.slug, significance=significance, alpha=alpha
+            results,
+            baseline=experiment.baseline.slug,
+            significance=significance,
+            alpha=alpha,
+            resamples=experiment.recipe.score.bootstrap,
         ),
         "signatures": {m: s["signature"] for m, s in results[0]["scores"].items()},
         "significance": significance,
         "samples": _samples(experiment, folder),
-        "results": results,
+        "results": [without_counts(result) for result in results],
         "machine": machine.describe_machine(),
         "versions": machine.versions(),
         "commit": machine.git_commit(),
@@ -100,21 +106,24 @@ def table(
         differences: whether there are columns for the differences from the baseline.
     """
     metrics = list(report["signatures"])
-    header = ["system", "parameters", "tokens/s", "updates", "valid loss"]
+    several = len(report["seeds"]) > 1
+    header = ["system", *(["seeds"] if several else [])]
+    header += ["parameters", "tokens/s", "updates", "valid loss"]
     header += [METRIC_NAMES.get(m, m) for m in metrics]
     if differences:
         header += [f"Δ{METRIC_NAMES.get(m, m)}" for m in metrics]
     rows = []
     for row in report["rows"]:
         updates = sorted(set(row["updates"]))
+        loss = "" if row["valid_loss"] is None else f"{row['valid_loss']:.3f}"
         cells = [
             row["system"],
+            *([str(len(row["seeds"]))] if several else []),
             _integer(row["parameters"]),
             _integer(row["tokens_per_second"]),
             "-".join(_integer(u) for u in dict.fromkeys((updates[0], updates[-1]))),
-            "" if row["valid_loss"] is None else f"{row['valid_loss']:.3f}",
+            loss + ("" if row["converged"] else "*"),
         ]
-        cells[4] += "" if row["converged"] else "*"
         cells += [format_spread(row["scores"][m]) for m in metrics]
         for m in metrics if differences else ():
             difference = row["differences"].get(m)
@@ -151,20 +160,10 @@ def notes(report: Mapping[str, Any]) -> list[str]:
         ]
     else:
         lines = [
-            f"{len(seeds)} seeds ({', '.join(map(str, seeds))}): mean ± standard deviation. A "
-            "difference is called significant only if it is so with every seed."
+            f"{len(seeds)} seeds ({', '.join(map(str, seeds))}): mean ± standard deviation over "
+            "them (sample)."
         ]
-    if report["significance"]:
-        kinds = list(next(iter(report["significance"]["seeds"].values()))["tests"])
-        names = {
-            "bootstrap": "paired bootstrap",
-            "randomisation": "paired approximate randomisation",
-        }
-        tests = " and ".join(names[k] for k in kinds)
-        lines.append(
-            f"Significance against {report['baseline']} by {tests}: the larger p is shown; above "
-            f"{report['alpha']:g} a difference is not significant."
-        )
+    lines += _test_notes(report)
     lines.append(
         "tokens/s: target tokens a second in training. valid loss: bits a subword, last validation."
     )
@@ -186,6 +185,42 @@ def notes(report: Mapping[str, Any]) -> list[str]:
                 f"{result['system']}, seed {result['seed']}: fairseq skipped "
                 f"{result['training']['skipped_sentences']} too long sentences in training."
             )
+    return lines
+
+
+def _test_notes(report: Mapping[str, Any]) -> list[str]:
+    """Return how the differences were tested."""
+    others = [row for row in report["rows"] if row["differences"]]
+    joint = [row for row in others if any(d.get("over_seeds") for d in row["differences"].values())]
+    rest = [row for row in others if row not in joint]
+    base, alpha = report["baseline"], report["alpha"]
+    lines = []
+    if joint:
+        tests = [d["over_seeds"] for row in joint for d in row["differences"].values()]
+        fewest = min(min(test["seeds"]) for test in tests)
+        lines.append(
+            f"Significance against {base} by a bootstrap that resamples sentences and seeds "
+            f"together ({tests[0]['resamples']:,} resamples): above p = {alpha:g} a difference is "
+            "not significant."
+        )
+        if fewest < _MANY_SEEDS:
+            lines.append(
+                f"With {fewest} seed{'s' if fewest > 1 else ''} a system that p is coarse, "
+                "and more often too small than too large."
+            )
+    seeds = list((report["significance"] or {"seeds": {}})["seeds"].values())
+    if rest and seeds:
+        names = {
+            "bootstrap": "paired bootstrap",
+            "randomisation": "paired approximate randomisation",
+        }
+        tests_used = " and ".join(names[kind] for kind in seeds[0]["tests"])
+        whose = f"{', '.join(row['system'] for row in rest)}: s" if joint else "S"
+        lines.append(
+            f"{whose}ignificance against {base} by {tests_used}: the larger p is shown; above "
+            f"{alpha:g} a difference is not significant."
+            + (" It must be so with every seed." if len(report["seeds"]) > 1 else "")
+        )
     return lines
 
 
@@ -213,7 +248,7 @@ def render(report: Mapping[str, Any], experiment: Experiment) -> str:
         lines += [*markdown_table(head, body), ""]
     lines += ["## Signatures", ""]
     lines += [f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()]
-    if report["significance"]:
+    if report["significance"] and report["significance"]["seeds"]:
         first = next(iter(report["significance"]["seeds"].values()))
         for test, by_metric in first["signatures"].items():
             lines += [f"- {test}, {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in by_metric.items()]

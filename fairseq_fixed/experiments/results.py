@@ -5,38 +5,86 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from fairseq_fixed.experiments import machine, paths
+from fairseq_fixed.experiments import counts, machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment
+from fairseq_fixed.experiments.scoring import make_metrics, read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.training_log import read_training_log
 
-__all__ = ["FORMAT", "SIGNIFICANCE", "collect_results", "make_result", "settings_hash"]
+__all__ = [
+    "FORMAT",
+    "SIGNIFICANCE",
+    "collect_results",
+    "complete",
+    "make_result",
+    "settings_hash",
+    "without_counts",
+    "without_tests",
+]
 
 SIGNIFICANCE = "significance.json"  # beside the results: what tests say of their differences
 
 FORMAT = 1  # raised when a field changes its meaning
+_ORIGIN = ("machine", "versions", "commit", "date")
 _SETTINGS = ("pair", "data", "subwords", "model", "train", "translate", "score")
+
+# The settings of the first results. One that came later counts only where it is not at its default,
+# so that results from before and after it belong together.
+_FIRST = {
+    "data": {
+        "kind", "limit", "max_words", "train", "valid", "test", "held_out", "path", "urls",
+        "markup", "join",
+    },
+    "subwords": {"size", "type", "character_coverage"},
+    "model": {
+        "layers", "encoder_layers", "decoder_layers", "dim", "ffn", "heads", "decoder_heads",
+        "dropout", "attention_dropout", "activation_dropout", "share_all_embeddings",
+        "max_positions", "flags",
+    },
+    "train": {
+        "max_update", "max_hours", "patience", "max_tokens", "update_freq", "optimizer",
+        "adam_betas", "lr", "lr_scheduler", "warmup_updates", "clip_norm", "weight_decay",
+        "label_smoothing", "save_every", "average", "log_every", "tensorboard", "flags",
+    },
+    "translate": {"beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens", "flags"},
+    "score": {"metrics", "tokenize", "bootstrap", "trials", "alpha"},
+}  # fmt: skip
 
 
 def settings_hash(experiment: Experiment, system: System) -> str:
     """Return a short hash of all settings that decide a system's scores, the seed left out."""
-    recipe = dataclasses.asdict(experiment.recipe)
-    content = {key: recipe[key] for key in _SETTINGS}
+    content = {key: _settings(getattr(experiment.recipe, key), key) for key in _SETTINGS}
     for key in ("train", "valid", "test"):  # where files lie decides nothing
         if key in content["data"]:
             content["data"][key] = [Path(p).name for p in content["data"][key]]
     for key in ("path", "urls"):  # nor where they come from
         content["data"].pop(key, None)
+    content["train"]["tensorboard"] = False  # nor whether there are logs
     content["system"] = list(system.arguments)
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _settings(section: Any, name: str) -> Any:
+    """Return a part of a recipe as plain data, without later settings that are at their default."""
+    if not dataclasses.is_dataclass(section) or isinstance(section, type):
+        return section
+    content = dataclasses.asdict(section)
+    for field in dataclasses.fields(section):
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        if field.name not in _FIRST[name] and content[field.name] == default:
+            del content[field.name]
+        elif field.type == "float":  # a default of 0, read again from a file, is 0.0
+            content[field.name] = float(content[field.name])
+    return content
 
 
 def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -63,6 +111,7 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
     train = experiment.recipe.train
     best = log.best_valid
     since_best = sum(u > best[0] for u in log.valid) if best else 0
+    statistics = read_json(place / paths.STATISTICS)
     return {
         "format": FORMAT,
         "recipe": experiment.name,
@@ -105,69 +154,135 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
         "versions": machine.versions(),
         "commit": machine.git_commit(),
         "date": time.strftime("%Y-%m-%d"),
+        **({} if statistics is None else {"statistics": statistics}),
     }
 
 
-def collect_results(experiment: Experiment, folder: Path, results: Path) -> list[Path]:
-    """Copy a run's results to `results/RECIPE/`, under names that tell settings apart.
+def complete(experiment: Experiment, folder: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with what an older version did not write yet, made of the run's files.
 
-    What the tests say of the differences goes beside them.
+    Nothing in the run's folder is changed, and what the result says already stays.
+
+    Args:
+        experiment: the recipe.
+        folder: the run's folder.
+        result: one of its results.
+    """
+    place = folder / paths.seed_folder(result["slug"], result["seed"])
+    reference = folder / paths.RAW / f"test.{experiment.recipe.target}"
+    if "statistics" in result or not (place / paths.HYPOTHESES).is_file():
+        return result
+    metrics = make_metrics(list(result["scores"]), experiment.tokenizer)
+    lines = read_lines(reference)
+    found = counts.count(read_lines(place / paths.HYPOTHESES), lines, metrics)
+    for name, table in found.items():
+        again, stated = (
+            counts.score_of(metrics[name], table.sum(0)),
+            result["scores"][name]["score"],
+        )
+        if abs(again - stated) > 1e-6:
+            raise ExperimentError(
+                f"{place}: {name} is {again:.4f}, but {paths.RESULT} says {stated:.4f}: the "
+                "translations have changed since; fairseq-fixed run scores them again"
+            )
+    return {**result, "statistics": counts.pack(found, lines)}
+
+
+def without_counts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result without its counts a sentence, for people to read."""
+    return {key: value for key, value in result.items() if key != "statistics"}
+
+
+def collect_results(experiment: Experiment, folder: Path, results: Path) -> list[Path]:
+    """Copy what a run has finished to `results/RECIPE/`, under names that tell settings apart.
+
+    Results of older versions get what they lack (:func:`complete`). What the tests say of the
+    differences goes beside them.
 
     Returns:
         The files written.
 
     Raises:
-        ExperimentError: `results` cannot be written.
+        ExperimentError: `results` cannot be written, or a result does not fit its translations.
     """
     written = []
+    hashes: dict[str, str] = {}
     for system in experiment.systems:
         for seed in experiment.recipe.seeds:
-            source = folder / paths.seed_folder(system.slug, seed) / paths.RESULT
-            if not source.is_file():
+            result = read_json(folder / paths.seed_folder(system.slug, seed) / paths.RESULT)
+            if result is None:
                 continue
-            digest = _stored_hash(folder, system, seed)
+            digest = str(result.get("settings_hash", "unknown"))
+            hashes.setdefault(system.slug, digest)
             target = results / experiment.name / f"{system.slug}.seed{seed}.{digest}.json"
             written.append(target)
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-            except OSError as error:
-                raise ExperimentError(
-                    f"cannot write {target}: {error.strerror or error}"
-                ) from error
-    _merge_significance(experiment, folder, results / experiment.name / SIGNIFICANCE)
+            _write(target, _as_trained(complete(experiment, folder, result), read_json(target)))
+    if written and experiment.others:
+        target = results / experiment.name / SIGNIFICANCE
+        tests = read_json(folder / paths.SIGNIFICANCE)
+        _write(target, _merged_tests(experiment, tests, hashes, read_json(target)))
     return written
 
 
-def _stored_hash(folder: Path, system: System, seed: int) -> str:
-    """Return the settings' hash that a result states."""
-    result = read_json(folder / paths.seed_folder(system.slug, seed) / paths.RESULT)
-    return str((result or {}).get("settings_hash", "unknown"))
+def _as_trained(result: dict[str, Any], old: Any) -> dict[str, Any]:
+    """Return a result that, scored anew, still says where and when its model was trained."""
+    model = ("training", "curve", "scores")
+    if not isinstance(old, dict) or any(result.get(key) != old.get(key) for key in model):
+        return result
+    return {**result, **{key: old[key] for key in _ORIGIN if key in old}}
 
 
-def _merge_significance(experiment: Experiment, folder: Path, target: Path) -> None:
-    """Add a run's tests to those of earlier runs against the same baseline, so tables can grow."""
-    new = read_json(folder / paths.SIGNIFICANCE)
-    if new is None:
-        return
+def _write(path: Path, content: Any) -> None:
+    try:
+        write_json(path, content)
+    except OSError as error:
+        raise ExperimentError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _merged_tests(
+    experiment: Experiment, tests: Any, hashes: dict[str, str], old: Any
+) -> dict[str, Any]:
+    """Add a run's tests to those of earlier runs against the same baseline, so tables can grow.
+
+    Args:
+        experiment: the recipe.
+        tests: what the verb `compare` wrote; None as long as the run is not finished.
+        hashes: the settings' hashes of the systems that are finished.
+        old: the content of `results/RECIPE/significance.json`; None if there is none.
+    """
+    base = experiment.baseline.slug
     content = {
-        "baseline": experiment.baseline.slug,
+        "baseline": base,
         "alpha": experiment.recipe.score.alpha,
+        "bootstrap": experiment.recipe.score.bootstrap,
         "systems": [system.slug for system in experiment.systems],
         # which settings the tests are about: p-values of others are not shown
-        "hashes": {
-            system.slug: _stored_hash(folder, system, experiment.recipe.seeds[0])
-            for system in experiment.systems
-        },
-        "seeds": new["seeds"],
+        "hashes": hashes,
+        "seeds": tests["seeds"] if tests else {},
     }
-    old = read_json(target)
-    base = content["baseline"]
-    if old and old["baseline"] == base and old["hashes"][base] == content["hashes"][base]:
+    if old and old["baseline"] == base and hashes.get(base) in (None, old["hashes"].get(base)):
         content["systems"] = list(dict.fromkeys([*old["systems"], *content["systems"]]))
-        content["hashes"] = {**old["hashes"], **content["hashes"]}
-        content["seeds"] = _merged(old["seeds"], content["seeds"])
-    write_json(target, content)
+        changed = {slug for slug, digest in hashes.items() if old["hashes"].get(slug) != digest}
+        content["hashes"] = {**old["hashes"], **hashes}
+        content["seeds"] = _merged(without_tests(old["seeds"], changed), content["seeds"])
+    return content
+
+
+def without_tests(seeds: dict[str, Any], slugs: Collection[str]) -> dict[str, Any]:
+    """Return tests by seed without those of some systems."""
+    return {
+        seed: {
+            **content,
+            "tests": {
+                test: {
+                    metric: {slug: value for slug, value in by_slug.items() if slug not in slugs}
+                    for metric, by_slug in by_metric.items()
+                }
+                for test, by_metric in content["tests"].items()
+            },
+        }
+        for seed, content in seeds.items()
+    }
 
 
 def _merged(old: Any, new: Any) -> Any:

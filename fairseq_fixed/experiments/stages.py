@@ -300,10 +300,10 @@ def _score(experiment: Experiment, system: System, seed: int) -> Stage:
         name=paths.stage_name("score", system.slug, seed),
         argv=(
             *VERB, "score", hypotheses, "--reference", reference, *_scoring(experiment),
-            "--out", f"{folder}/{paths.SCORE}",
+            "--out", f"{folder}/{paths.SCORE}", "--statistics", f"{folder}/{paths.STATISTICS}",
         ),
         inputs=(hypotheses, reference),
-        outputs=(f"{folder}/{paths.SCORE}",),
+        outputs=(f"{folder}/{paths.SCORE}", f"{folder}/{paths.STATISTICS}"),
         tools=("sacrebleu",),
     )  # fmt: skip
 
@@ -320,6 +320,7 @@ def _result(experiment: Experiment, system: System, seed: int) -> Stage:
             paths.RECIPE,
             f"{paths.checkpoints(system.slug, seed)}/",
             f"{folder}/{paths.SCORE}",
+            f"{folder}/{paths.STATISTICS}",
             f"{folder}/{paths.HYPOTHESES_INFO}",
         ),
         outputs=(f"{folder}/{paths.RESULT}",),

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fairseq_fixed.experiments.bootstrap import RESAMPLES, compare_results
+
 __all__ = ["STILL_FALLING", "describe_difference", "format_spread", "summarise"]
 
 # A training whose lowest validation loss is at most so many validations ago has not converged.
@@ -18,6 +20,7 @@ def summarise(
     baseline: str,
     significance: Mapping[str, Any] | None,
     alpha: float,
+    resamples: int = RESAMPLES,
 ) -> list[dict[str, Any]]:
     """Return one row a system, in the order of `results`.
 
@@ -26,12 +29,15 @@ def summarise(
         baseline: the baseline's slug.
         significance: what the verb `compare` wrote, by seed; None without other systems.
         alpha: p above it is called not significant.
+        resamples: of the bootstrap over seeds.
 
     Returns:
         Rows with `system`, `slug`, `baseline` (whether it is), `seeds`, `parameters`,
         `tokens_per_second`, `updates`, `valid_loss`, `converged`, `scores` (by metric: `mean`,
         `spread` (standard deviation, None for one seed), `values`), and `differences` (by metric:
-        `mean` against the baseline, and `p` by test and seed).
+        `mean` against the baseline, `p` by test and seed, `over_seeds` (of
+        :func:`bootstrap.compare_over_seeds`; None where it could not be made) and `significant`:
+        by that test, or else only if every test with every seed says so).
     """
     by_slug: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -62,16 +68,21 @@ def summarise(
             }
         rows.append(row)
     base = next((row for row in rows if row["baseline"]), None)
+    over_seeds = {} if base is None else compare_results(results, baseline, resamples=resamples)
     for row in rows:
-        if base is None or row is base or significance is None:
+        if base is None or row is base or (significance is None and not over_seeds):
             continue
         for metric, score in row["scores"].items():
             difference = score["mean"] - base["scores"][metric]["mean"]
-            tests = _p_values(significance, metric, row["slug"])
+            tests = _p_values(significance, metric, row["slug"]) if significance else {}
+            joint = over_seeds.get(metric, {}).get(row["slug"])  # None: not counted
             row["differences"][metric] = {
                 "mean": difference,
                 "p": tests,
-                "significant": bool(tests)
+                "over_seeds": joint,
+                "significant": joint["p"] <= alpha
+                if joint
+                else bool(tests)
                 and all(p is not None and p <= alpha for ps in tests.values() for p in ps),
             }
     return rows
@@ -102,8 +113,13 @@ def format_spread(score: Mapping[str, Any]) -> str:
 
 
 def describe_difference(difference: Mapping[str, Any]) -> str:
-    """Return `+1.2 (p = 0.001)`, or `+0.1 (not significant, p = 0.31)`; the largest p counts."""
+    """Return `+1.2 (p = 0.001)`, or `+0.1 (not significant, p = 0.31)`.
+
+    The p is that over all seeds, where there is one, else the largest of all tests and seeds.
+    """
+    joint = difference.get("over_seeds")
     values = [p for ps in difference["p"].values() for p in ps if p is not None]
+    values = [joint["p"]] if joint else values
     text = f"{difference['mean']:+.1f}"
     if not values:
         return text

@@ -165,13 +165,19 @@ def score(
     out: _Out,
     metrics: _Metrics = "bleu,chrf",
     tokenize: _Tokenize = "13a",
+    statistics: Annotated[
+        Path | None, typer.Option(help="JSON to write: counts a sentence, for tests over seeds.")
+    ] = None,
 ) -> None:
     """Score translations with sacrebleu."""
-    from fairseq_fixed.experiments import scoring
+    from fairseq_fixed.experiments import counts, scoring
     from fairseq_fixed.experiments.stamps import write_json
 
     chosen = scoring.make_metrics(metrics.split(","), tokenize)
-    scores = scoring.score(scoring.read_lines(hypotheses), scoring.read_lines(reference), chosen)
+    lines, answers = scoring.read_lines(hypotheses), scoring.read_lines(reference)
+    scores = scoring.score(lines, answers, chosen)
+    if statistics is not None:
+        write_json(statistics, counts.pack(counts.count(lines, answers, chosen), answers))
     for name, result in scores.items():
         logger.info("%s: %s", name, result["detail"])
     write_json(out, scores)

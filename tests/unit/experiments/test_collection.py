@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_fixed.experiments import report, results
+from fairseq_fixed.experiments import paths, report, results
 from fairseq_fixed.experiments.collection import read_collection, render_collection, update_page
 from fairseq_fixed.experiments.errors import ExperimentError
-from tests.unit.experiments.test_report import SCORES, experiment, fake_run
+from tests.unit.experiments.test_report import SCORES, experiment, fake_run, scored_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -80,6 +80,56 @@ def test_a_later_run_adds_its_tests(tmp_path):
     assert [row[0] for row in rows] == ["vanilla", "7f+1l", "8f"]
     assert rows[1][-1] == "+2.5 (p = 0.010)"
     assert rows[2][-1] == "-1.8 (not significant, p = 0.500)"
+
+
+def test_seeds_of_separate_runs_are_tested_together(tmp_path):
+    for seed in (1, 2, 3):  # three runs, on three machines
+        exp = scored_run(tmp_path / f"run{seed}", seeds=[seed])
+        results.collect_results(exp, tmp_path / f"run{seed}", tmp_path / "results")
+    apart = render_collection(tmp_path / "results/test")
+    exp = scored_run(tmp_path / "run", seeds=[1, 2, 3])
+    results.collect_results(exp, tmp_path / "run", tmp_path / "at_once")
+    assert apart == render_collection(tmp_path / "at_once/test")
+    assert "| 7f+1l | 3 |" in apart
+    assert "resamples sentences and seeds together" in apart
+    rows = read_collection(tmp_path / "results/test")["rows"]
+    assert rows[1]["differences"]["bleu"]["over_seeds"]["seeds"] == [3, 3]
+
+
+def test_systems_without_counts_are_told_apart(tmp_path):
+    exp = scored_run(tmp_path / "run")
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    for file in (tmp_path / "results/test").glob("7f-1l.*.json"):  # as an older version wrote it
+        content = json.loads(file.read_text())
+        del content["statistics"]
+        later = {**content, "slug": "8f", "system": "8f"}
+        file.with_name(f"8f.{content['seed']}.json").write_text(json.dumps(later))
+    tests = json.loads((tmp_path / "results/test/significance.json").read_text())
+    tests["hashes"]["8f"] = later["settings_hash"]
+    for seed in tests["seeds"].values():
+        for by_metric in seed["tests"].values():
+            by_metric["bleu"]["8f"] = {"p": 0.02}
+    (tmp_path / "results/test/significance.json").write_text(json.dumps(tests))
+    text = render_collection(tmp_path / "results/test")
+    assert "sentences and seeds together" in text
+    assert "- 8f: significance against vanilla by paired bootstrap" in text
+    assert "(p = 0.020)" in text
+
+
+def test_a_run_under_way_does_not_keep_tests_of_its_older_settings(tmp_path):
+    _, folder = collected(tmp_path)
+    longer = experiment(systems=["7f+1l", "vanilla"], baseline="vanilla")
+    fake_run(tmp_path / "later", longer, SCORES)
+    (tmp_path / "later" / paths.SIGNIFICANCE).unlink()
+    for seed in (1, 2):
+        place = tmp_path / "later" / paths.seed_folder("7f-1l", seed) / paths.RESULT
+        content = {**json.loads(place.read_text()), "settings_hash": "other"}
+        place.write_text(json.dumps(content))
+    for file in folder.glob("test/7f-1l.*.json"):
+        file.unlink()
+    results.collect_results(longer, tmp_path / "later", folder)
+    rows = report.table(read_collection(folder / "test"))[1]
+    assert rows[1][-1] == "+2.5"
 
 
 def test_errors(tmp_path):
