@@ -22,7 +22,10 @@ setup(
         "fairseq_fixed.data",
     ],
     package_dir={"fairseq_fixed.configs": "configs", "fairseq_fixed.data": "data"},
-    package_data={"fairseq_fixed.configs": ["**/*.yaml", "*.yaml"]},
+    package_data={
+        "fairseq_fixed.configs": ["**/*.yaml", "*.yaml"],
+        "fairseq_fixed.bench": ["*.json"],
+    },
     install_requires=[
         "torch>=2.6",
         "numpy",
@@ -39,6 +42,8 @@ setup(
         # The fork below brings its own.
         "recipes": ["hydra-core>=1.2"],
         "fairseq": ["fairseq-fixed==0.12.3.1"],
+        # A peer of `fairseq-fixed bench`; without it that row is left out.
+        "bench": ["local-attention==1.11.2"],
         "dev": ["pytest", "pytest-timeout", "hypothesis", "ruff", "mypy"],
     },
     entry_points={"console_scripts": ["fairseq-fixed=fairseq_fixed.cli:main"]},

@@ -1,0 +1,1 @@
+"""What is compared: self-attention sublayers of ours, of fairseq, of torch and of others."""
