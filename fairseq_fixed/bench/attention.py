@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from fairseq_fixed.bench.batches import Batch, fixed_lengths, make_tokens
+from fairseq_fixed.bench.batches import Batch, make_tokens
 from fairseq_fixed.bench.check import check_equal
 from fairseq_fixed.bench.contest import Entrant, Listener, TimingOptions, Work, hold_contest
+from fairseq_fixed.bench.counting import counted_limit
 from fairseq_fixed.bench.errors import BenchError, UnavailableError
-from fairseq_fixed.bench.length_mix import LengthMix
-from fairseq_fixed.bench.limits import format_bytes, free_bytes
+from fairseq_fixed.bench.grid import Grid
+from fairseq_fixed.bench.limits import matrices_note
 from fairseq_fixed.bench.peers.base import Sublayer
 from fairseq_fixed.bench.peers.dense import Dense
 from fairseq_fixed.bench.peers.fairseq_attention import FairseqAttention
@@ -27,7 +28,7 @@ from fairseq_fixed.bench.peers.weights import Projections
 from fairseq_fixed.bench.settings import PASSES, Place, check_choice, parse_mixes
 from fairseq_fixed.heads import HeadSpec, parse_mix
 
-__all__ = ["PEERS", "AttentionSettings", "run_attention"]
+__all__ = ["PEERS", "AttentionSettings", "attention_work", "run_attention"]
 
 PEERS = ("fairseq", "sdpa", "torch", "lightconv", "dense", "local-attention")
 
@@ -41,16 +42,12 @@ class AttentionSettings:
 
     Attributes:
         mixes: with commas between them.
-        lengths: of sentences.
-        mix: of lengths, for batches like a corpus's; None: no such case.
-        batches: how many of those.
-        tokens: positions a batch; max(1, tokens // length) sentences.
+        grid: of batches.
         width: channels d.
         heads: of every mix.
         layers: sublayers run on one batch, one after the other, each with weights and an input of
             its own: masks and layouts are made once for all of them, as in an encoder.
         dropouts: of attention weights.
-        paddings: shares of the positions, for `lengths`; a mix has the padding that it has.
         passes: of `PASSES`. Without gradients, `forward` is evaluation where the dropout is 0,
             and training where it is not: dropout does nothing in evaluation.
         peers: of `PEERS`.
@@ -63,15 +60,11 @@ class AttentionSettings:
     """
 
     mixes: str = "7f+1l,8f,8xband:8,8l"
-    lengths: Sequence[int] = (25, 256, 1024)
-    mix: LengthMix | None = None
-    batches: int = 8
-    tokens: Sequence[int] = (4096,)
+    grid: Grid = field(default_factory=Grid)
     width: int = 512
     heads: int = 8
     layers: int = 6
     dropouts: Sequence[float] = (0.0, 0.1)
-    paddings: Sequence[float] = (0.1,)
     passes: Sequence[str] = PASSES
     peers: Sequence[str] = PEERS
     memory: bool = True
@@ -87,22 +80,14 @@ class AttentionSettings:
         for dropout in self.dropouts:
             if not 0 <= dropout < 1:
                 raise BenchError(f"attention dropout {dropout:g}: from 0 to below 1")
-        for name, number in (("layers", self.layers), ("batches", self.batches)):
-            if number < 1:
-                raise BenchError(f"{number} {name}: there must be at least one")
-        for length in self.lengths:
-            for tokens in self.tokens:
-                for padding in self.paddings:
-                    fixed_lengths(length, tokens, padding)
+        if self.layers < 1:
+            raise BenchError(f"{self.layers} layers: there must be at least one")
         object.__setattr__(self, "specs", parse_mixes(self.mixes, self.heads, self.width))
 
     @property
     def cases(self) -> int:
         """How many cases there are."""
-        shapes = len(self.tokens) * (
-            (self.mix is not None) + len(self.lengths) * len(self.paddings)
-        )
-        return shapes * len(self.dropouts) * len(self.passes)
+        return len(self.grid) * len(self.dropouts) * len(self.passes)
 
 
 class _Contender(NamedTuple):
@@ -112,75 +97,34 @@ class _Contender(NamedTuple):
     quadratic: bool  # whether it makes n×n matrices
 
 
-class _Data(NamedTuple):
-    case: dict[str, Any]  # what the result says of the batches
-    batches: list[Batch]
-
-
 def run_attention(
     settings: AttentionSettings, place: Place, options: TimingOptions, listener: Listener
 ) -> Iterator[dict[str, Any]]:
     """Measure case after case; yields each as :func:`contest.hold_contest` returns it."""
     built: dict[float, tuple[list[_Contender], dict[str, str]]] = {}
-    for data in _data(settings, place, options.seed):
+    for shape in settings.grid.shapes(options.seed):
+        batches = [
+            Batch(
+                make_tokens(lengths, place.side, VOCABULARY, options.seed + index).to(place.device),
+                settings.layers,
+                settings.width,
+                place.torch_dtype,
+                options.seed + index,
+            )
+            for index, lengths in enumerate(shape.lengths)
+        ]
         for number, dropout in enumerate(settings.dropouts):
             if dropout not in built:
                 built[dropout] = _contenders(settings, place, dropout)
             contenders, left_out = built[dropout]
             if number == 0:
                 listener.doing("checking that equal functions are equal")
-                _check(settings, place, contenders, data)
+                _check(settings, place, contenders, batches)
             for name in settings.passes:
+                case = {**shape.case, "pass": name, "attention_dropout": dropout}
                 yield _measure(
-                    settings, place, options, listener, contenders, left_out, dropout, name, data
+                    settings, place, options, listener, contenders, left_out, case, batches
                 )
-
-
-def _data(settings: AttentionSettings, place: Place, seed: int) -> Iterator[_Data]:
-    for tokens in settings.tokens:
-        if settings.mix is not None:
-            lengths = [
-                [pair[0] for pair in batch]
-                for batch in settings.mix.sample(tokens, settings.batches, seed)
-            ]
-            yield _make(settings, place, {"length": "real", "tokens": tokens}, lengths, seed)
-        for length in settings.lengths:
-            for padding in settings.paddings:
-                case = {"length": length, "tokens": tokens}
-                lengths = [fixed_lengths(length, tokens, padding)]
-                yield _make(settings, place, case, lengths, seed)
-
-
-def _make(
-    settings: AttentionSettings,
-    place: Place,
-    case: dict[str, Any],
-    lengths: list[list[int]],
-    seed: int,
-) -> _Data:
-    batches = [
-        Batch(
-            make_tokens(sentences, place.side, VOCABULARY, seed + index).to(place.device),
-            settings.layers,
-            settings.width,
-            place.torch_dtype,
-            seed + index,
-        )
-        for index, sentences in enumerate(lengths)
-    ]
-    positions = sum(batch.tokens.numel() for batch in batches)
-    real = sum(map(sum, lengths))
-    return _Data(
-        {
-            **case,
-            "batches": len(batches),
-            "sentences": sum(map(len, lengths)),
-            "positions": positions,
-            "longest": max(map(max, lengths)),
-            "padding": round(1 - real / positions, 4),
-        },
-        batches,
-    )
 
 
 def _contenders(
@@ -237,12 +181,6 @@ def _contenders(
     return found, left_out
 
 
-def _matrices_bytes(batches: Sequence[Batch], heads: int, layers: int) -> int:
-    """Return an estimate of what n×n matrices take: three at work, 2½ kept for a backward."""
-    largest = max(b.tokens.shape[0] * b.tokens.shape[1] ** 2 for b in batches)
-    return int((3 + 2.5 * layers) * largest * heads * batches[0].dtype.itemsize)
-
-
 def _fitting(
     settings: AttentionSettings,
     place: Place,
@@ -251,11 +189,16 @@ def _fitting(
     kept: int,
 ) -> tuple[list[_Contender], dict[str, str]]:
     """Split contenders into those whose matrices have room and notes on the others."""
-    needed = _matrices_bytes(batches, settings.heads, kept)
-    limit = free_bytes(place.device) if settings.limit is None else settings.limit
-    if needed <= limit:
+    note = matrices_note(
+        [batch.shape for batch in batches],
+        heads=settings.heads,
+        layers=kept,
+        itemsize=place.torch_dtype.itemsize,
+        device=place.device,
+        limit=settings.limit,
+    )
+    if note is None:
         return list(contenders), {}
-    note = f"its n×n matrices need about {format_bytes(needed)}; {format_bytes(limit)} may be used"
     return (
         [c for c in contenders if not c.quadratic],
         {c.name: note for c in contenders if c.quadratic},
@@ -263,10 +206,13 @@ def _fitting(
 
 
 def _check(
-    settings: AttentionSettings, place: Place, contenders: Sequence[_Contender], data: _Data
+    settings: AttentionSettings,
+    place: Place,
+    contenders: Sequence[_Contender],
+    batches: Sequence[Batch],
 ) -> None:
-    """Hold equal functions together on the case's longest batch."""
-    batch = max(data.batches, key=lambda b: b.tokens.shape[1])
+    """Hold equal functions together on the longest batch."""
+    batch = max(batches, key=lambda b: b.shape[1])
     fitting, _ = _fitting(settings, place, contenders, [batch], 1)
     layers: dict[str, Sublayer] = {c.name: c.layers[0] for c in fitting}  # type: ignore[misc]
     ours = [name for name in settings.specs if name in layers]
@@ -293,38 +239,40 @@ def _measure(
     listener: Listener,
     contenders: Sequence[_Contender],
     left_out: dict[str, str],
-    dropout: float,
-    name: str,
-    data: _Data,
+    case: dict[str, Any],
+    batches: Sequence[Batch],
 ) -> dict[str, Any]:
-    backward = name == "forward+backward"
-    fitting, notes = _fitting(
-        settings, place, contenders, data.batches, settings.layers if backward else 0
-    )
+    backward = case["pass"] == "forward+backward"
+    kept = settings.layers if backward else 0
+    fitting, notes = _fitting(settings, place, contenders, batches, kept)
     for contender in fitting:
-        contender.layers.train(backward or dropout > 0)
+        contender.layers.train(backward or case["attention_dropout"] > 0)
     case = {
-        **data.case,
-        "pass": name,
-        "attention_dropout": dropout,
+        **case,
         "width": settings.width,
         "heads": settings.heads,
         "layers": settings.layers,
-        "dtype": place.dtype,
-        "device": place.device,
-        "side": place.side,
+        **vars(place),
     }
-    entrants = [
-        Entrant(
-            contender.name,
-            contender.ours,
-            [_work(contender, batch, settings.layers, backward) for batch in data.batches],
-            [_work(contender, batch, 1, backward) for batch in data.batches]
-            if settings.memory
-            else None,
+    shapes = [batch.shape for batch in batches]
+    entrants = []
+    for contender in fitting:
+        specs = settings.specs.get(contender.name)
+        limit = specs and counted_limit(specs, shapes, settings.width, backward)
+        entrants.append(
+            Entrant(
+                contender.name,
+                contender.ours,
+                [attention_work(contender.layers, batch, backward=backward) for batch in batches],
+                [
+                    attention_work(contender.layers[:1], batch, backward=backward)
+                    for batch in batches
+                ]
+                if settings.memory
+                else None,
+                {"counted_limit": round(limit, 3)} if limit else {},
+            )
         )
-        for contender in fitting
-    ]
     return hold_contest(
         case,
         entrants,
@@ -335,15 +283,20 @@ def _measure(
     )
 
 
-def _work(contender: _Contender, batch: Batch, layers: int, backward: bool) -> Work:
+def attention_work(layers: nn.ModuleList, batch: Batch, *, backward: bool) -> Work:
     """Return what is timed: a batch's preparation, then its layers, each on its own input.
 
     Gradients go to the inputs and all parameters; they are returned, as an optimizer that starts
     from `None` would have them, and not added to others.
+
+    Args:
+        layers: of class `Sublayer`; the first prepares for all.
+        batch: with an input for each of them, or more.
+        backward: whether gradients are wanted.
     """
-    used: list[Sublayer] = list(contender.layers)[:layers]  # type: ignore[assignment]
+    used: list[Sublayer] = list(layers)  # type: ignore[arg-type]
     first = used[0]
-    inputs = batch.inputs(first.batch_first)[:layers]
+    inputs = batch.inputs(first.batch_first)[: len(used)]
     tokens = batch.tokens
     if not backward:
 
@@ -356,12 +309,12 @@ def _work(contender: _Contender, batch: Batch, layers: int, backward: bool) -> W
 
         return forward
 
-    gradient = batch.gradient(first.batch_first)
+    gradients = [batch.gradient(first.batch_first)] * len(used)
     parameters = [p for layer in used for p in layer.parameters() if p.requires_grad]
 
     def both() -> object:
         prepared = first.prepare(tokens)
         outs = [layer(x, prepared) for layer, x in zip(used, inputs, strict=True)]
-        return torch.autograd.grad(outs, [*inputs, *parameters], [gradient] * layers)
+        return torch.autograd.grad(outs, [*inputs, *parameters], gradients)
 
     return both

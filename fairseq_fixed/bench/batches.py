@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,8 +26,8 @@ def fixed_lengths(n: int, tokens: int, padding: float) -> list[int]:
         n: positions, the longest sentence's length.
         tokens: positions of the batch; it has max(1, tokens // n) sentences.
         padding: share of the positions that is padding. The first sentence has n tokens, the
-            others' lengths are spread evenly around the mean that gives the share. A single
-            sentence is padded itself, which fairseq would not do.
+            others' lengths are spread evenly around the mean that gives the share. A batch of one
+            sentence has none.
 
     Raises:
         BenchError: numbers out of range, or more padding than the sentences leave room for.
@@ -40,17 +39,16 @@ def fixed_lengths(n: int, tokens: int, padding: float) -> list[int]:
     if not 0 <= padding < 1:
         raise BenchError(f"padding {padding:g}: a share of the positions, from 0 to below 1")
     batch = max(1, tokens // n)
-    if padding == 0:
+    if padding == 0 or batch == 1:
         return [n] * batch
-    if batch == 1:
-        return [max(1, min(n - 1, round(n * (1 - padding))))]
     others = batch - 1
-    real = max(others, round((1 - padding) * batch * n) - n)
-    mean = real / others
-    if n == 1 or (real <= others and (1 - padding) * batch * n < n + others - 1):
+    real = round((1 - padding) * batch * n) - n
+    if real < others:
         raise BenchError(
-            f"padding {padding:g}: {batch} sentences of up to {n} tokens cannot have that much"
+            f"padding {padding:g}: {batch} sentences, the longest of {n} tokens, have at most "
+            f"{1 - (n + others) / (batch * n):.3g}"
         )
+    mean = real / others
     reach = min(mean - 1, n - mean)  # evenly from mean - reach to mean + reach
     steps = [2 * i / (others - 1) - 1 if others > 1 else 0.0 for i in range(others)]
     lengths = [max(1, min(n, round(mean + reach * step))) for step in steps]
@@ -116,13 +114,6 @@ class Batch:
         return value.masked_fill(hidden if batch_first else hidden.transpose(0, 1), 0)
 
     @property
-    def padding(self) -> float:
-        """Share of the positions that is padding."""
-        return float(self.tokens.eq(PAD).float().mean())
-
-
-def shuffled(count: int, seed: int) -> list[int]:
-    """Return 0 … count - 1 in an order drawn from the seed."""
-    order = list(range(count))
-    random.Random(seed).shuffle(order)
-    return order
+    def shape(self) -> tuple[int, int]:
+        """Sentences and positions."""
+        return self.tokens.shape[0], self.tokens.shape[1]

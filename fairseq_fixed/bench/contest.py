@@ -30,6 +30,7 @@ class Entrant:
         units: what is timed, one a batch.
         memory: what peak memory is measured of, one a batch; the largest counts. None: of nothing.
         extra: what else to record of it.
+        compared: whether it is a peer; otherwise it is timed for what follows from its time.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entrant:
     units: Sequence[Work]
     memory: Sequence[Work] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    compared: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def hold_contest(
     options: TimingOptions,
     listener: Listener,
     left_out: Mapping[str, str] | None = None,
+    complete: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Time contenders and measure their memory.
 
@@ -81,6 +84,7 @@ def hold_contest(
         options: how long.
         listener: told of progress.
         left_out: by name, why a contender is not among them.
+        complete: adds to the result what follows from its figures.
 
     Returns:
         `case` with `rows` (by contender: milliseconds, their spread, each round's figure, memory),
@@ -140,7 +144,7 @@ def hold_contest(
         }
         for mine in ours
         for entrant in running
-        if entrant.name != mine
+        if entrant.name != mine and entrant.compared
     ]
     result = {
         **case,
@@ -149,6 +153,8 @@ def hold_contest(
         "ratios": ratios,
         "left_out": notes,
     }
+    if complete is not None:
+        complete(result)
     listener.finished(result)
     return result
 

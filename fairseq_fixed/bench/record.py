@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -11,13 +12,44 @@ from typing import Any
 import torch
 
 from fairseq_fixed.bench.errors import BenchError
+from fairseq_fixed.bench.length_mix import LengthMix
 from fairseq_fixed.bench.memory import describe_method
 from fairseq_fixed.experiments.machine import describe_machine, git_commit, versions
 from fairseq_fixed.experiments.stamps import tool_versions, write_text
 
-__all__ = ["FORMAT", "new_record", "read_record", "write_record"]
+__all__ = ["FORMAT", "describe_settings", "new_record", "read_record", "write_record"]
 
 FORMAT = 1
+
+
+def describe_settings(*settings: Any) -> dict[str, Any]:
+    """Return dataclasses of settings as one flat dictionary of what JSON knows.
+
+    Names of files and folders are left out: they say nothing elsewhere.
+    """
+    found: dict[str, Any] = {}
+    for one in settings:
+        for entry in dataclasses.fields(one):
+            value = getattr(one, entry.name)
+            if isinstance(value, LengthMix):
+                found[entry.name] = value.about
+            elif dataclasses.is_dataclass(value):
+                found |= describe_settings(value)
+            elif entry.init and not _private(value):
+                found[entry.name] = _plain(value)
+    return found
+
+
+def _private(value: Any) -> bool:
+    return isinstance(value, Path) or (
+        isinstance(value, list | tuple) and any(isinstance(item, Path) for item in value)
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return getattr(value, "name", value)
 
 
 def new_record(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fairseq_fixed.bench.tables import case_table, case_title
+from fairseq_fixed.bench.tables import case_notes, case_table
 
 __all__ = ["Screen"]
 
@@ -53,11 +53,10 @@ class Screen:
         """Print a case's table."""
         self.cases += 1
         self.clear()
-        if self.out.is_terminal:
-            self.out.print(case_table(case))
-        else:
-            # plain: no styles, no lines
-            self.out.print(case_title(case), markup=False)
-            table = case_table(case)
-            table.title = None
-            self.out.print(table)
+        table = case_table(case)
+        wide = self.out.options.update(max_width=1000)
+        if self.out.measure(table, options=wide).maximum > self.out.width:
+            table = case_table(case, spread=False)
+        self.out.print(table)
+        for note in case_notes(case):
+            self.out.print(f"  {note}", markup=False, soft_wrap=True)

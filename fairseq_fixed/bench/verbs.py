@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import signal
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ import typer
 
 if TYPE_CHECKING:
     from fairseq_fixed.bench.contest import TimingOptions
+    from fairseq_fixed.bench.grid import Grid
     from fairseq_fixed.bench.length_mix import LengthMix
+    from fairseq_fixed.bench.models import ModelSettings
     from fairseq_fixed.bench.screen import Screen
 
 __all__ = ["app"]
@@ -48,6 +49,14 @@ _Seed = Annotated[
 _Json = Annotated[
     Path | None, typer.Option("--json", help="File for all figures.", rich_help_panel=_OUTPUT)
 ]
+_Figure = Annotated[
+    Path | None,
+    typer.Option(help="PNG of cost against length.", rich_help_panel=_OUTPUT),
+]
+_FitFrom = Annotated[
+    float,
+    typer.Option(help="Exponents are fitted from this length on.", rich_help_panel=_OUTPUT),
+]
 _Text = Annotated[
     list[Path] | None,
     typer.Option(
@@ -58,6 +67,28 @@ _Text = Annotated[
 _Data = Annotated[
     Path | None, typer.Option(help="Binarised data (fairseq-preprocess) whose mix to take.")
 ]
+_Batches = Annotated[int, typer.Option(help="Batches of the mix of lengths.")]
+_Systems = Annotated[
+    str,
+    typer.Option(
+        help="Heads of ours, commas between mixes; options of one behind spaces: "
+        "'7f+1l,7f+1l tisa_kernels=5'."
+    ),
+]
+_Arch = Annotated[str, typer.Option(help="Of ours; all models have its sizes.")]
+_Option = Annotated[
+    list[str] | None,
+    typer.Option(help="Of all models: encoder_layers=3, dropout=0.3, share_all_embeddings=false."),
+]
+_Vocabulary = Annotated[int, typer.Option(help="Symbols of both languages.")]
+_Tokens = Annotated[str, typer.Option(help="Positions a batch, as --max-tokens; commas.")]
+_Dropout = Annotated[str, typer.Option(help="Commas.")]
+_Side = Annotated[str, typer.Option(help="Of the padding of sources: left, right.")]
+_Limit = Annotated[
+    float | None,
+    typer.Option(help="GiB that a contender's n×n matrices may need; most of what is free."),
+]
+_ARCHITECTURE = "fixed_transformer_iwslt_de_en"
 
 
 @app.command()
@@ -70,7 +101,7 @@ def attention(
     ] = "real,25,256,1024,4096",
     text: _Text = None,
     data: _Data = None,
-    batches: Annotated[int, typer.Option(help="Batches of the mix of lengths.")] = 8,
+    batches: _Batches = 8,
     tokens: Annotated[
         str, typer.Option(help="Positions a batch; commas. max(1, tokens // length) sentences.")
     ] = "4096",
@@ -79,11 +110,11 @@ def attention(
     layers: Annotated[
         int, typer.Option(help="Sublayers that share a batch's layout or mask, as an encoder's.")
     ] = 6,
-    attention_dropout: Annotated[str, typer.Option(help="Commas.")] = "0,0.1",
+    attention_dropout: _Dropout = "0,0.1",
     padding: Annotated[
         str, typer.Option(help="Share of positions, for fixed lengths; commas.")
     ] = "0.1",
-    side: Annotated[str, typer.Option(help="Of the padding: left, right.")] = "left",
+    side: _Side = "left",
     passes: Annotated[
         str, typer.Option(help="forward, forward+backward; commas.")
     ] = "forward,forward+backward",
@@ -91,10 +122,7 @@ def attention(
         str, typer.Option(help="Whom to compare with; commas.")
     ] = "fairseq,sdpa,torch,lightconv,dense,local-attention",
     memory: Annotated[bool, typer.Option(help="Measure peak memory of one sublayer.")] = True,
-    memory_limit: Annotated[
-        float | None,
-        typer.Option(help="GiB that a contender's n×n matrices may need; most of what is free."),
-    ] = None,
+    memory_limit: _Limit = None,
     device: _Device = "cpu",
     dtype: _Dtype = "float32",
     threads: _Threads = None,
@@ -102,26 +130,21 @@ def attention(
     seconds: _Seconds = 60.0,
     seed: _Seed = 1,
     json: _Json = None,
+    figure: _Figure = None,
+    fit_from: _FitFrom = 512,
 ) -> None:
     """The self-attention sublayer: projections, heads, output projection."""
     from fairseq_fixed.bench.attention import AttentionSettings, run_attention
     from fairseq_fixed.bench.contest import TimingOptions
     from fairseq_fixed.bench.settings import Place, parse_numbers
 
-    fixed = [part.strip() for part in lengths.split(",") if part.strip()]
-    mix = _length_mix(text, data) if "real" in fixed else None
-    numbers = ",".join(part for part in fixed if part != "real")
     settings = AttentionSettings(
         mixes=mixes,
-        lengths=parse_numbers("lengths", numbers, int) if numbers or mix is None else (),
-        mix=mix,
-        batches=batches,
-        tokens=parse_numbers("tokens", tokens, int),
+        grid=_grid(lengths, text, data, batches, tokens, padding),
         width=width,
         heads=heads,
         layers=layers,
         dropouts=parse_numbers("attention-dropout", attention_dropout, float),
-        paddings=parse_numbers("padding", padding, float),
         passes=_words(passes),
         peers=_words(peers),
         memory=memory,
@@ -136,13 +159,268 @@ def attention(
         for place in places:
             yield from run_attention(settings, place, options, screen)
 
-    asked = {
-        name: value
-        for name, value in vars(settings).items()
-        if name not in ("specs", "mix", "limit")
-    }
-    asked["mix"] = mix.about if mix is not None else None
-    _run("attention", cases, asked, options, device, json)
+    _run("attention", cases, settings, options, device, json, figure, fit_from)
+
+
+@app.command()
+def encoder(
+    mixes: _Systems = "7f+1l,8f,8xband:8,8l",
+    arch: _Arch = _ARCHITECTURE,
+    option: _Option = None,
+    vocabulary: _Vocabulary = 10_000,
+    lengths: Annotated[
+        str, typer.Option(help="Sentence lengths; real: a corpus's mix.")
+    ] = "real,25,256,1024",
+    text: _Text = None,
+    data: _Data = None,
+    batches: _Batches = 4,
+    tokens: _Tokens = "4096",
+    attention_dropout: _Dropout = "0,0.1",
+    padding: Annotated[
+        str, typer.Option(help="Share of positions, for fixed lengths; commas.")
+    ] = "0.1",
+    side: _Side = "left",
+    passes: Annotated[
+        str, typer.Option(help="forward, forward+backward; commas.")
+    ] = "forward,forward+backward",
+    peers: Annotated[
+        str, typer.Option(help="Whom to compare with; commas.")
+    ] = "fairseq,torch,lightconv",
+    memory: Annotated[bool, typer.Option(help="Measure peak memory.")] = True,
+    memory_limit: _Limit = None,
+    device: _Device = "cpu",
+    dtype: _Dtype = "float32",
+    threads: _Threads = None,
+    rounds: _Rounds = 15,
+    seconds: _Seconds = 60.0,
+    seed: _Seed = 1,
+    json: _Json = None,
+    figure: _Figure = None,
+    fit_from: _FitFrom = 512,
+) -> None:
+    """Whole encoders: embedding, layers, norms."""
+    from fairseq_fixed.bench.contest import TimingOptions
+    from fairseq_fixed.bench.encoder import EncoderSettings, run_encoder
+    from fairseq_fixed.bench.settings import Place, parse_numbers
+
+    settings = EncoderSettings(
+        models=_models(mixes, arch, option, vocabulary),
+        grid=_grid(lengths, text, data, batches, tokens, padding),
+        dropouts=parse_numbers("attention-dropout", attention_dropout, float),
+        passes=_words(passes),
+        peers=_words(peers),
+        memory=memory,
+        limit=None if memory_limit is None else int(memory_limit * 2**30),
+    )
+    places = [Place(device, name, side) for name in _words(dtype)]
+    _set_threads(threads)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+
+    def cases(screen: Screen) -> Iterator[dict[str, Any]]:
+        screen.total = settings.cases * len(places)
+        for place in places:
+            yield from run_encoder(settings, place, options, screen)
+
+    _run("encoder", cases, settings, options, device, json, figure, fit_from)
+
+
+@app.command()
+def step(
+    mixes: _Systems = "7f+1l,8f,8xband:8",
+    arch: _Arch = _ARCHITECTURE,
+    option: _Option = None,
+    vocabulary: _Vocabulary = 10_000,
+    text: _Text = None,
+    data: _Data = None,
+    batches: _Batches = 4,
+    tokens: _Tokens = "4096",
+    attention_dropout: _Dropout = "0,0.1",
+    side: _Side = "left",
+    device: _Device = "cpu",
+    dtype: _Dtype = "float32",
+    threads: _Threads = None,
+    rounds: _Rounds = 15,
+    seconds: _Seconds = 240.0,
+    seed: _Seed = 1,
+    json: _Json = None,
+) -> None:
+    """A training step: forward, loss, backward, Adam; and what of it attention can save."""
+    from fairseq_fixed.bench.contest import TimingOptions
+    from fairseq_fixed.bench.settings import Place, parse_numbers
+    from fairseq_fixed.bench.step import StepSettings, run_step
+
+    settings = StepSettings(
+        mix=_length_mix(text, data),
+        models=_models(mixes, arch, option, vocabulary),
+        tokens=parse_numbers("tokens", tokens, int),
+        batches=batches,
+        dropouts=parse_numbers("attention-dropout", attention_dropout, float),
+    )
+    places = [Place(device, name, side) for name in _words(dtype)]
+    _set_threads(threads)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+
+    def cases(screen: Screen) -> Iterator[dict[str, Any]]:
+        screen.total = settings.cases * len(places)
+        for place in places:
+            yield from run_step(settings, place, options, screen)
+
+    _run("step", cases, settings, options, device, json)
+
+
+@app.command()
+def generate(
+    mixes: _Systems = "7f+1l,8f",
+    arch: _Arch = _ARCHITECTURE,
+    option: _Option = None,
+    vocabulary: _Vocabulary = 10_000,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(help="Trained models instead of random ones: give it for each."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Whose sentences checkpoints translate.")] = "test",
+    text: _Text = None,
+    data: _Data = None,
+    batches: _Batches = 2,
+    tokens: _Tokens = "1024",
+    target_lengths: Annotated[
+        str,
+        typer.Option(
+            help="Tokens that random models write, all of them; real: the batch's mean; commas."
+        ),
+    ] = "real",
+    beam: Annotated[int, typer.Option(help="Width of the beam.")] = 5,
+    side: _Side = "left",
+    memory: Annotated[bool, typer.Option(help="Measure peak memory.")] = True,
+    device: _Device = "cpu",
+    dtype: _Dtype = "float32",
+    threads: _Threads = None,
+    rounds: _Rounds = 7,
+    seconds: _Seconds = 240.0,
+    seed: _Seed = 1,
+    json: _Json = None,
+) -> None:
+    """Translating with fairseq's beam search: sentences a second."""
+    from fairseq_fixed.bench.contest import TimingOptions
+    from fairseq_fixed.bench.generate import (
+        CheckpointSettings,
+        GenerateSettings,
+        run_checkpoints,
+        run_generate,
+    )
+    from fairseq_fixed.bench.settings import Place, parse_numbers
+
+    places = [Place(device, name, side) for name in _words(dtype)]
+    _set_threads(threads)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+    settings: GenerateSettings | CheckpointSettings
+    if checkpoint:
+        settings = CheckpointSettings(
+            checkpoints=checkpoint,
+            data=data,
+            split=split,
+            tokens=parse_numbers("tokens", tokens, int),
+            batches=batches,
+            beam=beam,
+            memory=memory,
+        )
+    else:
+        numbers = ",".join("0" if word == "real" else word for word in _words(target_lengths))
+        settings = GenerateSettings(
+            mix=_length_mix(text, data),
+            models=_models(mixes, arch, option, vocabulary),
+            tokens=parse_numbers("tokens", tokens, int),
+            batches=batches,
+            target_lengths=parse_numbers("target-lengths", numbers, int),
+            beam=beam,
+            memory=memory,
+        )
+
+    def cases(screen: Screen) -> Iterator[dict[str, Any]]:
+        screen.total = settings.cases * len(places)
+        for place in places:
+            if isinstance(settings, CheckpointSettings):
+                yield from run_checkpoints(settings, place, options, screen)
+            else:
+                yield from run_generate(settings, place, options, screen)
+
+    _run("generate", cases, settings, options, device, json)
+
+
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="JSON that benchmarks wrote.")],
+    mixes: Annotated[str | None, typer.Option(help="Of ours to show; commas.")] = None,
+    peers: Annotated[str | None, typer.Option(help="To compare with; commas.")] = None,
+    show: Annotated[
+        str, typer.Option(help="Tables of attention and encoder; commas.")
+    ] = "speed,cost,memory,exponents",
+    figure: _Figure = None,
+    fit_from: _FitFrom = 512,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the Markdown; stdout.", rich_help_panel=_OUTPUT)
+    ] = None,
+) -> None:
+    """Write measured results as Markdown, and as a figure."""
+    from fairseq_fixed.bench.record import read_record
+    from fairseq_fixed.bench.report import SECTIONS, Chosen, render_records
+    from fairseq_fixed.bench.settings import check_choice
+    from fairseq_fixed.experiments.stamps import write_text
+
+    for name in (sections := _words(show)):
+        check_choice("show", name, SECTIONS)
+    chosen = Chosen(*(None if names is None else _words(names) for names in (mixes, peers)))
+    records = [read_record(file) for file in files]
+    text = render_records(records, fit_from=fit_from, chosen=chosen, show=sections)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
+        typer.echo(f"{out}")
+    if figure is not None:
+        from fairseq_fixed.bench.figure import draw_costs
+
+        draw_costs(
+            [case for record in records for case in record["cases"]],
+            figure,
+            fit_from=fit_from,
+            shown=lambda curve: (chosen.mix if curve.ours else chosen.peer)(curve.name),
+        )
+        typer.echo(f"{figure}", err=out is None)
+
+
+def _models(mixes: str, arch: str, option: list[str] | None, vocabulary: int) -> ModelSettings:
+    from fairseq_fixed.bench.models import ModelSettings, parse_options, parse_systems
+
+    return ModelSettings(
+        systems=parse_systems(mixes),
+        architecture=arch,
+        options=parse_options(option or ()),
+        vocabulary=vocabulary,
+    )
+
+
+def _grid(
+    lengths: str,
+    text: list[Path] | None,
+    data: Path | None,
+    batches: int,
+    tokens: str,
+    padding: str,
+) -> Grid:
+    from fairseq_fixed.bench.grid import Grid
+    from fairseq_fixed.bench.settings import parse_numbers
+
+    parts = _words(lengths)
+    fixed = ",".join(part for part in parts if part != "real")
+    mix = _length_mix(text, data) if "real" in parts else None
+    return Grid(
+        lengths=parse_numbers("lengths", fixed, int) if fixed or mix is None else (),
+        mix=mix,
+        batches=batches,
+        tokens=parse_numbers("tokens", tokens, int),
+        paddings=parse_numbers("padding", padding, float),
+    )
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -187,30 +465,39 @@ def _command() -> str:
 def _run(
     bench: str,
     cases: Any,
-    settings: dict[str, Any],
+    settings: Any,
     options: TimingOptions,
     device: str,
     json: Path | None,
+    figure: Path | None = None,
+    fit_from: float = 0,
 ) -> None:
     """Measure, print, and write after every case what there is."""
-    from fairseq_fixed.bench.record import new_record, write_record
+    from fairseq_fixed.bench.record import describe_settings, new_record, write_record
     from fairseq_fixed.bench.screen import Screen
 
     record = new_record(
-        bench, {**settings, **dataclasses.asdict(options)}, command=_command(), device=device
+        bench, describe_settings(settings, options), command=_command(), device=device
     )
     screen = Screen()
+    stopped = False
     try:
         for case in cases(screen):
             record["cases"].append(case)
             if json is not None:
                 write_record(record, json)
     except KeyboardInterrupt:
-        screen.clear()
-        kept = f", kept in {json}" if json is not None and record["cases"] else ""
-        typer.echo(f"Stopped. {len(record['cases'])} cases were measured{kept}.", err=True)
-        raise typer.Exit(128 + signal.SIGINT) from None
+        stopped = True
     finally:
         screen.clear()
-    if json is not None:
-        typer.echo(f"{json}")
+    if figure is not None and record["cases"]:
+        from fairseq_fixed.bench.figure import draw_costs
+
+        draw_costs(record["cases"], figure, fit_from=fit_from)
+    written = [str(path) for path in (json, figure) if path is not None and record["cases"]]
+    if stopped:
+        kept = f", kept in {', '.join(written)}" if written else ""
+        typer.echo(f"Stopped. {len(record['cases'])} cases were measured{kept}.", err=True)
+        raise typer.Exit(128 + signal.SIGINT)
+    for path in written:
+        typer.echo(path)

@@ -19,9 +19,10 @@ KERNELS = (3, 7, 15, 31, 31, 31, 31)
 class LightConv(Sublayer):
     """What stands in fairseq's `LightConvEncoderLayer` where attention stands in a transformer's.
 
-    Linear to 2d, gated linear unit, convolution over time with softmaxed weights shared in as
-    many groups as there are heads, linear. It is not attention: another function, compared for
-    its cost alone. The attention dropout is the convolution's weight dropout.
+    Linear, convolution over time with softmaxed weights shared in as many groups as there are
+    heads, linear: as in `lightconv_iwslt_de_en`, without the gated linear unit of larger
+    architectures, which would double the first projection. It is not attention: another function,
+    compared for its cost alone. The attention dropout is the convolution's weight dropout.
 
     Args:
         d: channels.
@@ -33,8 +34,7 @@ class LightConv(Sublayer):
     def __init__(self, d: int, heads: int, dropout: float, layer: int):
         super().__init__()
         kernel = KERNELS[min(layer, len(KERNELS) - 1)]
-        self.linear1 = nn.Linear(d, 2 * d)
-        self.act = nn.GLU()
+        self.linear1 = nn.Linear(d, d)
         # prints where its CUDA kernel was not compiled
         with contextlib.redirect_stdout(io.StringIO()):
             self.conv = LightweightConv(
@@ -49,7 +49,7 @@ class LightConv(Sublayer):
 
     def forward(self, x: Tensor, prepared: Tensor | None) -> Tensor:
         """Convolve; x is (n, batch, d), `prepared` the padding mask."""
-        x = self.act(self.linear1(x))
+        x = self.linear1(x)
         if prepared is not None:
             x = x.masked_fill(prepared.transpose(0, 1).unsqueeze(2), 0)
         return self.linear2(self.conv(x))
