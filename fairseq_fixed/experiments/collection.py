@@ -8,10 +8,11 @@ from typing import Any
 
 from fairseq_fixed.experiments.bootstrap import RESAMPLES
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.report import METRIC_NAMES, markdown_table, notes, table
+from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
 from fairseq_fixed.experiments.results import SIGNIFICANCE, without_counts, without_tests
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
+from fairseq_fixed.experiments.tables import notes, table
 
 __all__ = ["read_collection", "render_collection", "update_page"]
 

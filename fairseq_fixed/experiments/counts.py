@@ -18,7 +18,7 @@ import numpy as np
 
 from fairseq_fixed.experiments.errors import ExperimentError
 
-__all__ = ["count", "pack", "score_of", "unpack"]
+__all__ = ["count", "pack", "score_of", "unpack", "unpack_lengths"]
 
 _TYPES = ("<u1", "<u2", "<u4")  # the narrowest that holds all of a metric's counts
 
@@ -46,27 +46,36 @@ def score_of(metric: Any, sums: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(sums.tolist()).score)
 
 
-def pack(counts: Mapping[str, np.ndarray], reference: Sequence[str]) -> dict[str, Any]:
+def pack(
+    counts: Mapping[str, np.ndarray],
+    reference: Sequence[str],
+    lengths: Sequence[int] | None = None,
+) -> dict[str, Any]:
     """Return counts as plain data for JSON: some 20 kB a thousand sentences.
 
     Args:
         counts: of :func:`count`.
         reference: of which a hash is kept, so that no test compares what has other references.
+        lengths: of the sources, kept beside.
     """
     text = "".join(f"{line}\n" for line in reference)
-    packed = {}
-    for name, table in counts.items():
-        kind = next(t for t in _TYPES if table.max(initial=0) <= np.iinfo(t).max)
-        data = zlib.compress(table.T.astype(kind).tobytes(), 9)  # column by column
-        packed[name] = {
-            "columns": table.shape[1],
-            "type": kind,
-            "data": base64.b64encode(data).decode("ascii"),
-        }
-    return {
+    packed = {
         "sentences": len(reference),
         "reference": hashlib.sha256(text.encode()).hexdigest()[:16],
-        "counts": packed,
+        "counts": {name: _pack(table) for name, table in counts.items()},
+    }
+    if lengths is not None:
+        packed["source_lengths"] = _pack(np.asarray(lengths)[:, None])
+    return packed
+
+
+def _pack(table: np.ndarray) -> dict[str, Any]:
+    kind = next(t for t in _TYPES if table.max(initial=0) <= np.iinfo(t).max)
+    data = zlib.compress(table.T.astype(kind).tobytes(), 9)  # column by column
+    return {
+        "columns": table.shape[1],
+        "type": kind,
+        "data": base64.b64encode(data).decode("ascii"),
     }
 
 
@@ -80,15 +89,24 @@ def unpack(packed: Mapping[str, Any], name: str = "these counts") -> dict[str, n
     Raises:
         ExperimentError: it is damaged.
     """
-    counts = {}
     try:
-        for metric, entry in packed["counts"].items():
-            data = zlib.decompress(base64.b64decode(entry["data"], validate=True))
-            table = np.frombuffer(data, dtype=entry["type"])
-            counts[metric] = table.reshape(entry["columns"], packed["sentences"]).T.astype(np.int64)
+        sentences = packed["sentences"]
+        return {m: _unpack(entry, sentences) for m, entry in packed["counts"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise ExperimentError(
             f"{name}: its counts a sentence are damaged ({error}); make them again with "
             "fairseq-fixed collect RUN"
         ) from error
-    return counts
+
+
+def unpack_lengths(packed: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the lengths of the sources; None where they were not kept."""
+    if "source_lengths" not in packed:
+        return None
+    return _unpack(packed["source_lengths"], packed["sentences"])[:, 0]
+
+
+def _unpack(entry: Mapping[str, Any], sentences: int) -> np.ndarray:
+    data = zlib.decompress(base64.b64decode(entry["data"], validate=True))
+    table = np.frombuffer(data, dtype=entry["type"])
+    return table.reshape(entry["columns"], sentences).T.astype(np.int64)

@@ -1,58 +1,98 @@
-"""Learning curves as a picture: validation loss by updates and by time."""
+"""Learning curves as a picture: validation loss, and score where there is one, by updates and time.
+
+All systems and seeds in one figure; a seed's best validation is a dot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments.figures import save_figure
+from fairseq_fixed.experiments.speed import loss_of, losses_of
+
 __all__ = ["draw_curves"]
 
+_Value = Callable[[Mapping[str, float]], float | None]
 
-def draw_curves(results: Sequence[Mapping[str, Any]], path: Path, *, title: str = "") -> None:
-    """Draw every training's validation loss; seeds of a system share a colour.
+
+def draw_curves(
+    results: Sequence[Mapping[str, Any]],
+    path: Path,
+    *,
+    title: str = "",
+    baseline: str | None = None,
+) -> None:
+    """Draw every training's validations; seeds of a system share a colour.
 
     Args:
         results: of :func:`results.make_result`.
         path: the PNG to write.
-        title: above both pictures.
+        title: above the pictures.
+        baseline: the slug of the system whose lowest loss, of each seed, is drawn as a level.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    colours: dict[str, str] = {}
-    for result in results:
-        first = result["slug"] not in colours
-        colour = colours.setdefault(result["slug"], f"C{len(colours) % 10}")
-        points = [p for p in result["curve"] if "loss" in p]
-        losses = [p.get("nll_loss", p["loss"]) for p in points]
-        for axis, by in (
-            (axes[0], [p["update"] for p in points]),
-            (axes[1], [p.get("wall", 0) / 60 for p in points]),
-        ):
-            axis.plot(
-                by,
-                losses,
-                color=colour,
-                marker=".",
-                linewidth=1.2,
-                alpha=0.9,
-                label=result["system"] if first else None,
-            )
-    axes[0].set_xlabel("updates")
-    axes[1].set_xlabel("minutes of training")
-    axes[0].set_ylabel("validation loss (bits a token)")
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    if colours:
-        axes[0].legend()
+    rows: list[tuple[str, _Value, Callable]] = [("validation loss (bits a subword)", loss_of, min)]
+    if any("bleu" in point for result in results for point in result["curve"]):
+        rows.append(("validation BLEU", lambda point: point.get("bleu"), max))
+    figure, axes = pyplot.subplots(
+        len(rows), 2, figsize=(10, 4 * len(rows)), sharey="row", squeeze=False, layout="constrained"
+    )
+    slugs = list(dict.fromkeys(result["slug"] for result in results))
+    for (label, value, best), (by_updates, by_time) in zip(rows, axes, strict=True):
+        for result in results:
+            colour = f"C{slugs.index(result['slug']) % 10}"
+            first = result is next(r for r in results if r["slug"] == result["slug"])
+            _draw(by_updates, by_time, result, value, best, colour, first)
+            if result["slug"] == baseline and value is loss_of:
+                _draw_level(by_updates, by_time, result, colour)
+        by_updates.set_ylabel(label)
+        for axis in (by_updates, by_time):
+            axis.grid(alpha=0.3)
+    axes[-1][0].set_xlabel("updates")
+    axes[-1][1].set_xlabel("minutes of training")
+    if axes[0][0].get_legend_handles_labels()[0]:
+        axes[0][0].legend()
     if title:
         figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.tmp")
-    figure.savefig(draft, dpi=130, format="png")
-    pyplot.close(figure)
-    draft.replace(path)
+    save_figure(figure, path)
+
+
+def _draw(
+    by_updates: Any,
+    by_time: Any,
+    result: Mapping[str, Any],
+    value: _Value,
+    best: Callable,
+    colour: str,
+    first: bool,
+) -> None:
+    """Draw one training; the first of its system gets a label."""
+    points = [(y, p) for p in result["curve"] if (y := value(p)) is not None]
+    if not points:
+        return
+    top, place = best(points, key=lambda pair: pair[0])
+    for axis, key, scale in ((by_updates, "update", 1), (by_time, "wall", 60)):
+        if any(key not in p for _, p in points):
+            continue
+        axis.plot(
+            [p[key] / scale for _, p in points],
+            [y for y, _ in points],
+            color=colour,
+            linewidth=1.1,
+            alpha=0.8,
+            label=result["system"] if first else None,
+        )
+        axis.plot(place[key] / scale, top, "o", color=colour, markersize=4)
+
+
+def _draw_level(by_updates: Any, by_time: Any, result: Mapping[str, Any], colour: str) -> None:
+    losses = [loss for loss, _ in losses_of(result["curve"])]
+    if losses:
+        for axis in (by_updates, by_time):
+            axis.axhline(min(losses), color=colour, linewidth=0.7, linestyle=":")

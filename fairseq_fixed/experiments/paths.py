@@ -10,6 +10,7 @@ __all__ = [
     "GENERATED",
     "HYPOTHESES",
     "HYPOTHESES_INFO",
+    "LENGTHS",
     "OPTIONS",
     "RAW",
     "RECIPE",
@@ -45,6 +46,7 @@ HYPOTHESES = "hypotheses.txt"
 HYPOTHESES_INFO = "hypotheses.json"
 SCORE = "score.json"
 STATISTICS = "statistics.json"  # what the scores are made of, a sentence
+LENGTHS = "lengths.json"  # the scores by length
 RESULT = "result.json"
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments.differences import WITHOUT_SPACES, mark
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.report import difference_lines, notes, table
 from fairseq_fixed.experiments.stamps import read_json
+from fairseq_fixed.experiments.tables import difference_lines, notes, table
 
 __all__ = ["show"]
 
@@ -21,7 +22,9 @@ def show(folder: Path) -> None:
         ExperimentError: there is none.
     """
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
+    from rich.text import Text
 
     place = folder / paths.REPORT
     report = read_json(place / "report.json")
@@ -35,20 +38,25 @@ def show(folder: Path) -> None:
     for row in rows:
         grid.add_row(*row)
     console.print()
-    console.print(grid)
+    # a table too wide for the terminal is better than one with its words cut off
+    width = Measurement.get(console, console.options.update(width=1000), grid).maximum
+    Console(highlight=False, width=max(width, console.width)).print(grid)
     for line in difference_lines(report):
         console.print(line, markup=False)
     for note in notes(report):
         console.print(f"- {note}".replace("\\*", "*"), markup=False)
+    characters = report["pair"].split("-")[-1] in WITHOUT_SPACES
     for sample in report["samples"][:_SHOWN]:
         console.print()
         console.print(sample["key"] or f"line {sample['line']}", markup=False)
         width = max(len(n) for n in ("reference", *sample["systems"]))
-        for name, text in (
-            ("source", sample["source"]),
-            ("reference", sample["reference"]),
-            *sample["systems"].items(),
-        ):
+        reference = sample["reference"]
+        for name, text in (("source", sample["source"]), ("reference", reference)):
             console.print(f"  {name:{width}}  {text or '(empty)'}", markup=False)
+        for name, text in sample["systems"].items():
+            marked = Text(f"  {name:{width}}  ")
+            for piece, differs in mark(text or "(empty)", reference, characters=characters):
+                marked.append(piece, style="bold" if differs else "")
+            console.print(marked)
     console.print()
     console.print(f"Report: {place / 'report.md'}", markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_fixed.experiments import counts, machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.lengths import account
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import make_metrics, read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json
@@ -111,7 +112,10 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
     train = experiment.recipe.train
     best = log.best_valid
     since_best = sum(u > best[0] for u in log.valid) if best else 0
-    statistics = read_json(place / paths.STATISTICS)
+    kept = {
+        "lengths": read_json(place / paths.LENGTHS),
+        "statistics": read_json(place / paths.STATISTICS),
+    }
     return {
         "format": FORMAT,
         "recipe": experiment.name,
@@ -140,6 +144,7 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
             "best_valid_loss": best[1] if best else None,
             "best_valid_update": best[0] if best else None,
             "validations_since_best": since_best,
+            "ended": log.ended,
         },
         "budget": {
             "max_update": train.max_update,
@@ -154,7 +159,7 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
         "versions": machine.versions(),
         "commit": machine.git_commit(),
         "date": time.strftime("%Y-%m-%d"),
-        **({} if statistics is None else {"statistics": statistics}),
+        **{key: content for key, content in kept.items() if content is not None},
     }
 
 
@@ -169,23 +174,26 @@ def complete(experiment: Experiment, folder: Path, result: dict[str, Any]) -> di
         result: one of its results.
     """
     place = folder / paths.seed_folder(result["slug"], result["seed"])
-    reference = folder / paths.RAW / f"test.{experiment.recipe.target}"
-    if "statistics" in result or not (place / paths.HYPOTHESES).is_file():
+    if {"statistics", "lengths"} <= result.keys() or not (place / paths.HYPOTHESES).is_file():
         return result
     metrics = make_metrics(list(result["scores"]), experiment.tokenizer)
-    lines = read_lines(reference)
-    found = counts.count(read_lines(place / paths.HYPOTHESES), lines, metrics)
-    for name, table in found.items():
-        again, stated = (
-            counts.score_of(metrics[name], table.sum(0)),
-            result["scores"][name]["score"],
-        )
+    language = experiment.recipe.source
+    statistics, lengths = account(
+        read_lines(place / paths.HYPOTHESES),
+        read_lines(folder / paths.RAW / f"test.{experiment.recipe.target}"),
+        metrics,
+        source=read_lines(folder / paths.SUBWORDS / f"test.{language}"),
+        train=read_lines(folder / paths.SUBWORDS / f"train.{language}"),
+    )
+    for name, table in counts.unpack(statistics).items():
+        again = counts.score_of(metrics[name], table.sum(0))
+        stated = result["scores"][name]["score"]
         if abs(again - stated) > 1e-6:
             raise ExperimentError(
                 f"{place}: {name} is {again:.4f}, but {paths.RESULT} says {stated:.4f}: the "
                 "translations have changed since; fairseq-fixed run scores them again"
             )
-    return {**result, "statistics": counts.pack(found, lines)}
+    return {**without_counts(result), "lengths": lengths, "statistics": statistics}
 
 
 def without_counts(result: dict[str, Any]) -> dict[str, Any]:

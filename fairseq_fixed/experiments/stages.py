@@ -296,14 +296,17 @@ def _score(experiment: Experiment, system: System, seed: int) -> Stage:
     folder = paths.seed_folder(system.slug, seed)
     reference = _raw(experiment, "test", experiment.recipe.target)
     hypotheses = f"{folder}/{paths.HYPOTHESES}"
+    (source, _), (train, _) = _encoded(experiment, "test"), _encoded(experiment, "train")
+    outputs = tuple(f"{folder}/{n}" for n in (paths.SCORE, paths.STATISTICS, paths.LENGTHS))
     return Stage(
         name=paths.stage_name("score", system.slug, seed),
         argv=(
             *VERB, "score", hypotheses, "--reference", reference, *_scoring(experiment),
-            "--out", f"{folder}/{paths.SCORE}", "--statistics", f"{folder}/{paths.STATISTICS}",
+            "--source", source, "--train", train,
+            "--out", outputs[0], "--statistics", outputs[1], "--lengths", outputs[2],
         ),
-        inputs=(hypotheses, reference),
-        outputs=(f"{folder}/{paths.SCORE}", f"{folder}/{paths.STATISTICS}"),
+        inputs=(hypotheses, reference, source, train),
+        outputs=outputs,
         tools=("sacrebleu",),
     )  # fmt: skip
 
@@ -321,6 +324,7 @@ def _result(experiment: Experiment, system: System, seed: int) -> Stage:
             f"{paths.checkpoints(system.slug, seed)}/",
             f"{folder}/{paths.SCORE}",
             f"{folder}/{paths.STATISTICS}",
+            f"{folder}/{paths.LENGTHS}",
             f"{folder}/{paths.HYPOTHESES_INFO}",
         ),
         outputs=(f"{folder}/{paths.RESULT}",),
@@ -370,6 +374,8 @@ def _report(experiment: Experiment) -> Stage:
         name="report",
         argv=(*VERB, "write-report", "--recipe", paths.RECIPE),
         inputs=tuple(inputs),
-        outputs=tuple(f"{paths.REPORT}/{n}" for n in ("report.md", "report.json", "curves.png")),
+        outputs=tuple(
+            f"{paths.REPORT}/{n}" for n in ("report.md", "report.json", "curves.png", "lengths.png")
+        ),
         tools=(_OURS,),
     )

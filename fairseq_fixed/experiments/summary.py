@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairseq_fixed.experiments.bootstrap import RESAMPLES, compare_results
+from fairseq_fixed.experiments.convergence import converged
 
-__all__ = ["STILL_FALLING", "describe_difference", "format_spread", "summarise"]
-
-# A training whose lowest validation loss is at most so many validations ago has not converged.
-STILL_FALLING = 5
+__all__ = ["describe_difference", "format_spread", "summarise"]
 
 
 def summarise(
@@ -53,9 +51,7 @@ def summarise(
             "tokens_per_second": _mean(run["training"]["tokens_per_second"] for run in runs),
             "updates": [run["training"]["updates"] for run in runs],
             "valid_loss": _mean(run["training"]["valid_loss"] for run in runs),
-            "converged": all(
-                run["training"]["validations_since_best"] >= STILL_FALLING for run in runs
-            ),
+            "converged": all(converged(run) for run in runs),
             "scores": {},
             "differences": {},
         }

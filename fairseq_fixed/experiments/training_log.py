@@ -15,6 +15,11 @@ from typing import Any
 __all__ = ["Tail", "TrainingLog", "read_training_log"]
 
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_ENDINGS = {
+    "Stopping training due to num_updates": "updates",
+    "Stopping training due to cumulative_training_time": "hours",
+    "early stop since valid performance": "patience",
+}
 _SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
 
 
@@ -52,9 +57,10 @@ class TrainingLog:
         parameters: number of the model's parameters.
         train: by update: `loss` and `nll_loss` (bits a token), `wps` (target tokens a second,
             since the line before), `wall` (seconds of training so far).
-        valid: by update: `loss`, `nll_loss` (bits a token).
+        valid: by update: `loss`, `nll_loss` (bits a token), `bleu` where fairseq computes it.
         skipped: sentences that were too long and therefore skipped, by fairseq's account.
         finished: whether fairseq said that it is done.
+        ended: what ended it: `updates`, `hours`, `patience`; None: nothing yet.
     """
 
     parameters: int | None = None
@@ -62,6 +68,7 @@ class TrainingLog:
     valid: dict[int, dict[str, float]] = field(default_factory=dict)
     skipped: int = 0
     finished: bool = False
+    ended: str | None = None
 
     def feed(self, line: str) -> None:
         """Take in one line of the log."""
@@ -80,12 +87,16 @@ class TrainingLog:
                 self.skipped = max(self.skipped, int(found[1].replace(",", "")))
             elif message.startswith("done training"):
                 self.finished = True
+            else:
+                for start, what in _ENDINGS.items():
+                    if message.startswith(start):
+                        self.ended = what
 
     def _point(self, points: dict[int, dict[str, float]], message: str, prefix: str) -> None:
         try:
             stats: dict[str, Any] = json.loads(message)
             update = int(stats[f"{prefix}num_updates"])
-            names = ("loss", "nll_loss", "wps", "wall", "lr")
+            names = ("loss", "nll_loss", "bleu", "wps", "wall", "lr")
             point = {n: float(stats[prefix + n]) for n in names if prefix + n in stats}
         except (ValueError, KeyError, TypeError):
             return
@@ -132,7 +143,7 @@ class TrainingLog:
         return max(walls, default=None)
 
     def curve(self) -> list[dict[str, float]]:
-        """Return the validation curve: update, loss, nll_loss, wall."""
+        """Return the validation curve: update, loss, nll_loss, wall, bleu where there is one."""
         return [{"update": u, **self.valid[u]} for u in sorted(self.valid)]
 
 

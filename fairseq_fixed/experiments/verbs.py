@@ -165,19 +165,36 @@ def score(
     out: _Out,
     metrics: _Metrics = "bleu,chrf",
     tokenize: _Tokenize = "13a",
+    source: Annotated[Path | None, typer.Option(help="Test source as subwords.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Training source as subwords.")] = None,
     statistics: Annotated[
         Path | None, typer.Option(help="JSON to write: counts a sentence, for tests over seeds.")
     ] = None,
+    lengths: Annotated[
+        Path | None, typer.Option(help="JSON to write: scores by length; needs all of these.")
+    ] = None,
 ) -> None:
     """Score translations with sacrebleu."""
-    from fairseq_fixed.experiments import counts, scoring
+    from fairseq_fixed.experiments import scoring
+    from fairseq_fixed.experiments.errors import ExperimentError
+    from fairseq_fixed.experiments.lengths import account
     from fairseq_fixed.experiments.stamps import write_json
 
     chosen = scoring.make_metrics(metrics.split(","), tokenize)
     lines, answers = scoring.read_lines(hypotheses), scoring.read_lines(reference)
     scores = scoring.score(lines, answers, chosen)
-    if statistics is not None:
-        write_json(statistics, counts.pack(counts.count(lines, answers, chosen), answers))
+    if any((source, train, statistics, lengths)):
+        if source is None or train is None or statistics is None or lengths is None:
+            raise ExperimentError("--source, --train, --statistics and --lengths go together")
+        kept, by_length = account(
+            lines,
+            answers,
+            chosen,
+            source=scoring.read_lines(source),
+            train=scoring.read_lines(train),
+        )
+        write_json(statistics, kept)
+        write_json(lengths, by_length)
     for name, result in scores.items():
         logger.info("%s: %s", name, result["detail"])
     write_json(out, scores)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_fixed.experiments import paths, report, results
+from fairseq_fixed.experiments import paths, report, results, tables
 from fairseq_fixed.experiments.collection import read_collection, render_collection, update_page
 from fairseq_fixed.experiments.errors import ExperimentError
 from tests.unit.experiments.test_report import SCORES, experiment, fake_run, scored_run
@@ -22,8 +22,8 @@ def test_collected_results_make_the_runs_own_table(tmp_path):
     exp, folder = collected(tmp_path)
     from_results = read_collection(folder / "test")
     from_run = report.build_report(exp, tmp_path / "run")
-    assert report.table(from_results) == report.table(from_run)
-    assert report.notes(from_results) == report.notes(from_run)
+    assert tables.table(from_results) == tables.table(from_run)
+    assert tables.notes(from_results) == tables.notes(from_run)
     assert from_results["baseline"] == "vanilla"
 
 
@@ -67,7 +67,7 @@ def test_tests_of_other_settings_are_not_shown(tmp_path):
     for file in folder.glob("test/7f-1l.*.json"):
         content = json.loads(file.read_text())
         file.write_text(json.dumps({**content, "settings_hash": "other"}))
-    rows = report.table(read_collection(folder / "test"))[1]
+    rows = tables.table(read_collection(folder / "test"))[1]
     assert rows[1][-1] == "+2.5"
 
 
@@ -76,7 +76,7 @@ def test_a_later_run_adds_its_tests(tmp_path):
     later = experiment(systems=["vanilla", "8f"])
     fake_run(tmp_path / "later", later, {**SCORES, "8f": {1: 9.0, 2: 9.5}}, p=0.5)
     results.collect_results(later, tmp_path / "later", folder)
-    rows = report.table(read_collection(folder / "test"))[1]
+    rows = tables.table(read_collection(folder / "test"))[1]
     assert [row[0] for row in rows] == ["vanilla", "7f+1l", "8f"]
     assert rows[1][-1] == "+2.5 (p = 0.010)"
     assert rows[2][-1] == "-1.8 (not significant, p = 0.500)"
@@ -128,7 +128,7 @@ def test_a_run_under_way_does_not_keep_tests_of_its_older_settings(tmp_path):
     for file in folder.glob("test/7f-1l.*.json"):
         file.unlink()
     results.collect_results(longer, tmp_path / "later", folder)
-    rows = report.table(read_collection(folder / "test"))[1]
+    rows = tables.table(read_collection(folder / "test"))[1]
     assert rows[1][-1] == "+2.5"
 
 

@@ -47,7 +47,7 @@ def fake_run(folder, exp, scores, p=0.01, since_best=0, too_long=0):
             (place / paths.HYPOTHESES_INFO).write_text(json.dumps(info))
             result = results.make_result(exp, system.slug, seed, folder)
             result["training"]["validations_since_best"] = since_best
-            result["statistics"] = None
+            result["statistics"] = result["lengths"] = None
             (place / paths.RESULT).write_text(json.dumps(result))
     if exp.others:
         tests = {
@@ -77,7 +77,7 @@ def test_report_of_two_systems_and_two_seeds(tmp_path, capsys):
     assert "It must be so with every seed" in markdown  # no counts a sentence were kept
     assert "2 seeds (1, 2): mean ± standard deviation" in markdown
     assert "not converged" in markdown
-    assert markdown.count("- reference:") == 2 and "**Ruth 1:" in markdown
+    assert markdown.count("| reference |") == 2 and "|  | Ruth 1:" in markdown
     assert "bs:1" in markdown and "torch" in markdown
     assert (tmp_path / "report/curves.png").stat().st_size > 1000
     content = json.loads((tmp_path / "report/report.json").read_text())
@@ -192,6 +192,10 @@ def scored_run(folder, *, seeds=(1, 2)):
     fake_run(folder, exp, {s.slug: dict.fromkeys(seeds, 0) for s in exp.systems})
     reference = [f"the cat number {i} sat on the mat beside dog {i % 7}" for i in range(20)]
     (folder / paths.RAW / "test.en").write_text("\n".join(reference) + "\n")
+    (folder / paths.SUBWORDS).mkdir()
+    for split in ("train", "test"):
+        lines = [" ".join("x" * (i + 1)) for i in range(20)]
+        (folder / paths.SUBWORDS / f"{split}.es").write_text("\n".join(lines) + "\n")
     metrics = scoring.make_metrics(["bleu"], "13a")
     for system in exp.systems:
         for seed in seeds:
@@ -204,7 +208,7 @@ def scored_run(folder, *, seeds=(1, 2)):
             (place / paths.HYPOTHESES).write_text("\n".join(lines) + "\n")
             result = json.loads((place / paths.RESULT).read_text())
             result["scores"] = scoring.score(lines, reference, metrics)
-            del result["statistics"]
+            del result["statistics"], result["lengths"]
             (place / paths.RESULT).write_text(json.dumps(result))
     return exp
 
@@ -221,7 +225,10 @@ def test_results_of_an_older_version_get_their_counts_when_they_are_collected(tm
     for file in written:
         content = json.loads(file.read_text())
         place = tmp_path / "run" / paths.seed_folder(content["slug"], content["seed"])
-        assert results.without_counts(content) == json.loads((place / paths.RESULT).read_text())
+        older = json.loads((place / paths.RESULT).read_text())
+        assert content.keys() - older.keys() == {"lengths", "statistics"}
+        assert {key: content[key] for key in older} == older
+        assert [b["sentences"] for b in content["lengths"]["by_length"]] == [10, 10]
         table = counts.unpack(content["statistics"])["bleu"]
         metric = scoring.make_metrics(["bleu"], "13a")["bleu"]
         assert counts.score_of(metric, table.sum(0)) == content["scores"]["bleu"]["score"]

@@ -1,0 +1,174 @@
+"""The main table of a report, and what must be said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairseq_fixed.experiments.convergence import converged, describe_ending
+from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
+from fairseq_fixed.experiments.speed import losses_of
+from fairseq_fixed.experiments.summary import describe_difference, format_spread
+
+__all__ = ["difference_lines", "notes", "table", "trainings_section"]
+
+_MANY_SEEDS = 10  # from which on a test over seeds needs no warning
+
+
+def table(
+    report: Mapping[str, Any], *, differences: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the main table, as texts.
+
+    Args:
+        report: of `build_report`.
+        differences: whether there are columns for the differences from the baseline.
+    """
+    metrics = list(report["signatures"])
+    several = len(report["seeds"]) > 1
+    header = ["system", *(["seeds"] if several else [])]
+    header += ["parameters", "tokens/s", "updates", "valid loss"]
+    header += [METRIC_NAMES.get(m, m) for m in metrics]
+    if differences:
+        header += [f"Δ{METRIC_NAMES.get(m, m)}" for m in metrics]
+    rows = []
+    for row in report["rows"]:
+        updates = sorted(set(row["updates"]))
+        loss = "" if row["valid_loss"] is None else f"{row['valid_loss']:.3f}"
+        cells = [
+            row["system"],
+            *([str(len(row["seeds"]))] if several else []),
+            _integer(row["parameters"]),
+            _integer(row["tokens_per_second"]),
+            "-".join(_integer(u) for u in dict.fromkeys((updates[0], updates[-1]))),
+            loss + ("" if row["converged"] else "*"),
+        ]
+        cells += [format_spread(row["scores"][m]) for m in metrics]
+        for m in metrics if differences else ():
+            difference = row["differences"].get(m)
+            if row["baseline"]:
+                cells.append("baseline")
+            else:
+                cells.append(describe_difference(difference) if difference else "")
+        rows.append(cells)
+    return header, rows
+
+
+def difference_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return a line a system: how it differs from the baseline, and whether by chance."""
+    lines = []
+    for row in report["rows"]:
+        texts = [
+            f"{METRIC_NAMES.get(m, m)} {describe_difference(d)}"
+            for m, d in row["differences"].items()
+        ]
+        if texts:
+            lines.append(f"{row['system']} against {report['baseline']}: {', '.join(texts)}")
+    return lines
+
+
+def notes(report: Mapping[str, Any]) -> list[str]:
+    """Return what must be said about the table."""
+    seeds = report["seeds"]
+    if len(seeds) == 1:
+        lines = [
+            f"One seed ({seeds[0]}): the differences hold for these two trainings; one seed proves "
+            "nothing about the systems."
+            if len(report["rows"]) == 2
+            else f"One seed ({seeds[0]}): one seed proves nothing about the systems."
+        ]
+    else:
+        lines = [
+            f"{len(seeds)} seeds ({', '.join(map(str, seeds))}): mean ± standard deviation over "
+            "them (sample)."
+        ]
+    lines += _test_notes(report)
+    lines.append(
+        "tokens/s: target tokens a second in training. valid loss: bits a subword, last validation."
+    )
+    if any(not row["converged"] for row in report["rows"]):
+        lines.append(
+            "\\* not converged: the lowest validation loss is among the last five, so more updates "
+            "would still help."
+        )
+    for result in report["results"]:
+        test = result["test"]
+        count = test["too_long_source"] + test["too_long_reference"]
+        if count:
+            lines.append(
+                f"{result['system']}, seed {result['seed']}: {count} of {test['sentences']} test "
+                "sentences were too long for model.max_positions and count as empty translations."
+            )
+        if result["training"]["skipped_sentences"]:
+            lines.append(
+                f"{result['system']}, seed {result['seed']}: fairseq skipped "
+                f"{result['training']['skipped_sentences']} too long sentences in training."
+            )
+    return lines
+
+
+def _test_notes(report: Mapping[str, Any]) -> list[str]:
+    """Return how the differences were tested."""
+    others = [row for row in report["rows"] if row["differences"]]
+    joint = [row for row in others if any(d.get("over_seeds") for d in row["differences"].values())]
+    rest = [row for row in others if row not in joint]
+    base, alpha = report["baseline"], report["alpha"]
+    lines = []
+    if joint:
+        tests = [d["over_seeds"] for row in joint for d in row["differences"].values()]
+        fewest = min(min(test["seeds"]) for test in tests)
+        lines.append(
+            f"Significance against {base} by a bootstrap that resamples sentences and seeds "
+            f"together ({tests[0]['resamples']:,} resamples): above p = {alpha:g} a difference is "
+            "not significant."
+        )
+        if fewest < _MANY_SEEDS:
+            lines.append(
+                f"With {fewest} seed{'s' if fewest > 1 else ''} a system that p is coarse, "
+                "and more often too small than too large."
+            )
+    seeds = list((report["significance"] or {"seeds": {}})["seeds"].values())
+    if rest and seeds:
+        names = {
+            "bootstrap": "paired bootstrap",
+            "randomisation": "paired approximate randomisation",
+        }
+        tests_used = " and ".join(names[kind] for kind in seeds[0]["tests"])
+        whose = f"{', '.join(row['system'] for row in rest)}: s" if joint else "S"
+        lines.append(
+            f"{whose}ignificance against {base} by {tests_used}: the larger p is shown; above "
+            f"{alpha:g} a difference is not significant."
+            + (" It must be so with every seed." if len(report["seeds"]) > 1 else "")
+        )
+    return lines
+
+
+def trainings_section(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return Markdown lines: a table of all trainings, system by system and seed by seed."""
+    metrics = list(results[0]["scores"])
+    header = ["system", "seed", *(METRIC_NAMES.get(m, m) for m in metrics)]
+    header += ["best valid loss", "at update", "updates", "minutes", "ended by", "converged"]
+    rows = []
+    for result in results:
+        training = result["training"]
+        losses = [(loss, point["update"]) for loss, point in losses_of(result["curve"])]
+        loss, update = min(losses, default=(None, None))
+        seconds = training["seconds"]
+        rows.append(
+            [
+                result["system"],
+                str(result["seed"]),
+                *(f"{result['scores'][m]['score']:.2f}" for m in metrics),
+                "" if loss is None else f"{loss:.3f}",
+                _integer(update),
+                _integer(training["updates"]),
+                "" if seconds is None else f"{seconds / 60:.1f}",
+                describe_ending(result),
+                "yes" if converged(result) else "no",
+            ]
+        )
+    return [*markdown_table(header, rows), ""]
+
+
+def _integer(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
