@@ -177,10 +177,20 @@ def report(
     page: Annotated[
         Path | None, typer.Option(help="Markdown file whose marked tables to renew: README.md.")
     ] = None,
+    view: Annotated[
+        str, typer.Option(help="Of results: table, trainings, speed or length.")
+    ] = "table",
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for pictures of results: curves, lengths.")
+    ] = None,
 ) -> None:
     """Write a finished run's report again, or print the tables of all that `results` holds."""
     from fairseq_fixed.experiments import paths
-    from fairseq_fixed.experiments.collection import render_collection, update_page
+    from fairseq_fixed.experiments.collection import (
+        draw_collection,
+        render_collection,
+        update_page,
+    )
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.report import write_report
 
@@ -192,7 +202,11 @@ def report(
         _show_report(folder)
     else:
         for recipe in sorted(path for path in folder.iterdir() if path.is_dir()):
-            typer.echo(f"## {recipe.name}\n\n{render_collection(recipe)}")
+            if figures is not None:
+                for picture in draw_collection(recipe, figures):
+                    typer.echo(f"{picture}")
+            else:
+                typer.echo(f"## {recipe.name}\n\n{render_collection(recipe, view)}")
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)

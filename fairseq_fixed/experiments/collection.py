@@ -7,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments.bootstrap import RESAMPLES
+from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.length_view import draw_lengths, length_section
 from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
 from fairseq_fixed.experiments.results import SIGNIFICANCE, without_counts, without_tests
+from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
-from fairseq_fixed.experiments.tables import notes, table
+from fairseq_fixed.experiments.tables import notes, table, trainings_section
+from fairseq_fixed.experiments.validation import nearest
 
-__all__ = ["read_collection", "render_collection", "update_page"]
+__all__ = ["VIEWS", "draw_collection", "read_collection", "render_collection", "update_page"]
 
-_BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+# what can be shown of a recipe's results
+VIEWS = ("table", "trainings", "speed", "length")
+_BLOCK = re.compile(r"(<!-- results: ([\w-]+)(?: +(\w+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
@@ -92,9 +98,53 @@ def _tests_of_these(
     return {**significance, "seeds": without_tests(significance["seeds"], stale)}
 
 
-def render_collection(folder: Path) -> str:
-    """Return the table of one recipe's results and what must be said of it, as Markdown."""
+def render_collection(folder: Path, view: str = "table") -> str:
+    """Return one view of a recipe's results and what must be said of it, as Markdown.
+
+    Args:
+        folder: `results/RECIPE`.
+        view: one of :data:`VIEWS`.
+
+    Raises:
+        ExperimentError: there are no results, the view is unknown, or they do not hold what it
+            shows.
+    """
+    if view not in VIEWS:
+        raise ExperimentError(f"results cannot be shown as {view!r}; {nearest(view, VIEWS)}")
     report = read_collection(folder)
+    if view == "table":
+        return _render_table(report)
+    results = report["results"]
+    baseline = next((row["slug"] for row in report["rows"] if row["baseline"]), "")
+    lines = {
+        "trainings": lambda: trainings_section(results),
+        "speed": lambda: speed_section(results, baseline),
+        "length": lambda: length_section(results),
+    }[view]()
+    if not lines:
+        raise ExperimentError(f"the results in {folder} hold nothing to be shown as {view}")
+    return "\n".join(lines)
+
+
+def draw_collection(folder: Path, out: Path) -> list[Path]:
+    """Draw learning curves and scores by length of one recipe's results.
+
+    Args:
+        folder: `results/RECIPE`.
+        out: folder for `RECIPE.curves.png` and, where results hold them, `RECIPE.length.png`.
+
+    Returns:
+        The files written.
+    """
+    report = read_collection(folder)
+    baseline = next((row["slug"] for row in report["rows"] if row["baseline"]), None)
+    title = f"{report['recipe']} ({report['pair']})"
+    curves, lengths = (out / f"{folder.name}.{name}.png" for name in ("curves", "length"))
+    draw_curves(report["results"], curves, title=title, baseline=baseline)
+    return [curves, *([lengths] if draw_lengths(report["results"], lengths, title=title) else [])]
+
+
+def _render_table(report: dict[str, Any]) -> str:
     machines = {
         f"{r['machine']['processor']}, {r['machine']['cores']} cores"
         + (f", {', '.join(r['machine']['gpus'])}" if r["machine"]["gpus"] else ", no GPU")
@@ -116,6 +166,8 @@ def render_collection(folder: Path) -> str:
 def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
     """Put the tables between a page's marks, `<!-- results: RECIPE -->` to `<!-- /results -->`.
 
+    `<!-- results: RECIPE VIEW -->` stands for another view than the main table.
+
     Args:
         page: a Markdown file, such as the README.
         results: the folder `results`.
@@ -125,11 +177,11 @@ def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
         Whether the page differed from the results.
 
     Raises:
-        ExperimentError: a mark names a recipe without results.
+        ExperimentError: a mark names a recipe without results, or an unknown view.
     """
     before = page.read_text(encoding="utf-8")
     after = _BLOCK.sub(
-        lambda m: f"{m[1]}\n{render_collection(results / m[2])}\n{m[3]}",
+        lambda m: f"{m[1]}\n{render_collection(results / m[2], m[3] or 'table')}\n{m[4]}",
         before,
     )
     if write and after != before:

@@ -99,6 +99,7 @@ def draw_lengths(results: Sequence[Mapping[str, Any]], path: Path, *, title: str
                 [f"{_label(b).replace(': ', chr(10))}\n({b['sentences']:,})" for b in buckets],
                 fontsize=8,
             )
+            axis.set_xlim(-0.5, len(buckets) - 0.5)
             axis.grid(alpha=0.3)
             if row == 0:
                 axis.set_title(label, fontsize=10)

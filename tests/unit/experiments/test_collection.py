@@ -4,7 +4,12 @@ from pathlib import Path
 import pytest
 
 from fairseq_fixed.experiments import paths, report, results, tables
-from fairseq_fixed.experiments.collection import read_collection, render_collection, update_page
+from fairseq_fixed.experiments.collection import (
+    draw_collection,
+    read_collection,
+    render_collection,
+    update_page,
+)
 from fairseq_fixed.experiments.errors import ExperimentError
 from tests.unit.experiments.test_report import SCORES, experiment, fake_run, scored_run
 
@@ -48,6 +53,31 @@ def test_a_page_is_renewed_between_its_marks(tmp_path):
     assert text.endswith("<!-- /results -->\nafter\n")
     assert "old" not in text
     assert not update_page(page, folder)
+
+
+def test_other_views_and_pictures(tmp_path):
+    exp = scored_run(tmp_path / "run")
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    folder = tmp_path / "results"
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- results: test length -->\n<!-- /results -->\n"
+        "<!-- results: test trainings -->\n<!-- /results -->\n"
+        "<!-- results: test -->\n<!-- /results -->\n"
+    )
+    assert update_page(page, folder)
+    length, trainings, table = page.read_text().split("<!-- /results -->\n")[:3]
+    assert "| sentences |  | 10 | 10 |" in length
+    assert "| vanilla | 2 |" in trainings and "ended by" in trainings
+    assert "ΔBLEU" in table
+    assert not update_page(page, folder)
+    written = draw_collection(folder / "test", tmp_path / "pictures")
+    assert [p.name for p in written] == ["test.curves.png", "test.length.png"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
+    with pytest.raises(ExperimentError, match="nothing to be shown as speed"):  # no curves
+        render_collection(folder / "test", "speed")
+    with pytest.raises(ExperimentError, match="cannot be shown as 'lengths'; did you mean"):
+        render_collection(folder / "test", "lengths")
 
 
 def test_rows_do_not_mix_settings(tmp_path):
