@@ -104,6 +104,15 @@ class SequenceLayout:
             self._memo[key] = make()
         return self._memo[key]  # type: ignore[return-value]
 
+    @property
+    def pattern(self) -> SequenceLayout:
+        """What patterns of positions depend on: without padding, one sentence stands for all."""
+        if self.padding_mask is not None or self.batch == 1:
+            return self
+        return self.memo(
+            "pattern", lambda: SequenceLayout(None, shape=(1, self.n), device=self.device)
+        )
+
     # Positions. All are (n, batch) or (batch,): the encoder's tensors are (n, batch, channels).
 
     @property
@@ -138,6 +147,11 @@ class SequenceLayout:
             "position",
             lambda: torch.arange(self.n, device=self.device)[:, None] - self.start[None, :],
         )
+
+    @property
+    def sentences(self) -> Tensor:
+        """(batch,) int64: 0, 1, …: with `start` or `last`, the index of a sentence's token."""
+        return self.memo("sentences", lambda: torch.arange(self.batch, device=self.device))
 
     @property
     def inside(self) -> Tensor:

@@ -8,10 +8,12 @@ a sparse one, H ≈ P + Ẽ with |ẽ| ≤ ε. The best band of half-width W for
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fairseq_fixed.attention.base import compute_dtype
 from fairseq_fixed.attention.learned import Scored
@@ -135,15 +137,142 @@ class Band(Scored):
     ) -> Tensor:
         """Return the heads' outputs; O(n·W) unless the projection is `exact`."""
         assert queries is not None and keys is not None
-        v = self.split_heads(values)
         if self.projection == "exact":
             weights = self.weights(layout, queries, keys, compute_dtype(values))
-            out = F.dropout(weights.to(values.dtype), self.dropout_p) @ v
-            return out.permute(2, 0, 1, 3).reshape(values.shape)
+            out = F.dropout(weights.to(values.dtype), self.dropout_p) @ self.split_heads(values)
+            return self.join_heads(out, values)
 
-        n, batch = layout.n, layout.batch
+        n = layout.n
         width = min(self.width, n - 1)  # wider reaches no further, and would cost all the same
-        block = min(max(MIN_BLOCK, width), n)
+        block = max(MIN_BLOCK, width)
+        if n < 2 * block + width and not (self.num_pos and self.epsilon < 1):
+            return self._attend_short(values, layout, queries, keys)
+        if not self.num_pos:
+            q, k, v = (self.split_heads(x).permute(2, 0, 1, 3) for x in (queries, keys, values))
+            out = self._attend_windows(q, k, v, layout, width, block)
+            return out.reshape(values.shape)
+        return self._attend_copies(values, layout, queries, keys, width, min(block, n))
+
+    def _attend_short(
+        self, values: Tensor, layout: SequenceLayout, queries: Tensor, keys: Tensor
+    ) -> Tensor:
+        """Attend in sentences of few blocks: all scores, those outside the band closed."""
+        dtype = values.dtype
+
+        def make() -> Tensor:
+            position = torch.arange(layout.n, device=layout.device)
+            band = (position[:, None] - position[None, :]).abs() <= self.width
+            return _additive(band & layout.pattern.attendable[:, None, None, :], dtype)
+
+        if self.num_pos:
+            band, beyond = self._open(layout, keys)
+            mask = _additive((band | beyond) & layout.attendable[:, None, None, :], dtype)
+        else:
+            mask = layout.memo(("band", self.width, dtype), make)
+        bias = self.bias(layout, dtype)
+        out = F.scaled_dot_product_attention(
+            self.split_heads(queries),
+            self.split_heads(keys),
+            self.split_heads(values),
+            attn_mask=mask if bias is None else mask + bias,
+            dropout_p=self.dropout_p,
+        )
+        return self.join_heads(out, values)
+
+    def _attend_windows(
+        self, q: Tensor, k: Tensor, v: Tensor, layout: SequenceLayout, width: int, block: int
+    ) -> Tensor:
+        """Attend block by block, each block to its window of the keys, without copies.
+
+        Args:
+            q: (n, batch, heads, head_dim); n >= 2 block + width.
+            k: of the same shape.
+            v: of the same shape.
+            layout: of the batch.
+            width: W.
+            block: queries of a block, at least W.
+
+        Returns:
+            (n, batch, heads, head_dim).
+        """
+        n, batch = layout.n, layout.batch
+        inner = (n - width) // block - 1  # blocks but for the first and the last, longer one
+        # batch and heads are one dimension, whose stride is that of the heads
+        q, k, v = (x.flatten(1, 2) for x in (q, k, v))
+        sizes = [block, inner * block, n - (inner + 1) * block]
+        parts = zip(
+            q.split(sizes),
+            _Windows.apply(k, width, block, inner),
+            _Windows.apply(v, width, block, inner),
+            self._window_masks(layout, width, block, inner, v.dtype),
+            strict=True,
+        )
+        outs: list[Tensor] = []
+        for queries, keys, values, mask in parts:
+            # -> (blocks, batch * heads, rows, head_dim)
+            rows = queries.unflatten(0, (keys.shape[0], -1)).transpose(1, 2)
+            out = F.scaled_dot_product_attention(
+                rows, keys, values, attn_mask=mask, dropout_p=self.dropout_p
+            )
+            outs.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(outs).unflatten(1, (batch, -1))
+
+    def _window_masks(
+        self, layout: SequenceLayout, width: int, block: int, inner: int, dtype: torch.dtype
+    ) -> list[Tensor]:
+        """Return what is added to the scores of the first, the inner and the last blocks.
+
+        Each is (1 or blocks, 1 or batch * heads, rows, window).
+        """
+
+        def make() -> list[Tensor]:
+            pattern = layout.pattern
+            n, last = layout.n, (inner + 1) * block
+            offset = torch.arange(n, device=layout.device)
+            keys = pattern.attendable
+            masks: list[Tensor] = []
+            for first, rows, begin, window, blocks in (
+                (0, block, 0, block + width, 1),
+                (block, block, block - width, block + 2 * width, inner),
+                (last, n - last, last - width, n - last + width, 1),
+            ):
+                distance = offset[begin : begin + window] - offset[first : first + rows, None]
+                band = distance.abs() <= width
+                if layout.padding_mask is None:
+                    masks.append(_additive(band[None, None], dtype))
+                    continue
+                stop = begin + window + (blocks - 1) * block
+                # (batch, blocks, window) -> (blocks, batch, 1, window)
+                open_keys = keys[:, begin:stop].unfold(1, window, block).transpose(0, 1)
+                mask = _additive(band & open_keys[:, :, None], dtype)
+                masks.append(mask.repeat_interleave(self.num_heads, dim=1))
+            return masks
+
+        heads = None if layout.padding_mask is None else self.num_heads
+        masks = layout.memo(("band windows", width, block, heads, dtype), make)
+        if self.tisa is None:
+            return masks
+        middle = self._window_bias(width, block, dtype)[0]  # (1, heads, block, block + 2 W)
+        longest = masks[2].shape[2]
+        end = self._window_bias(width, longest, dtype)[0][..., : longest + width]
+        biases = (middle[..., width:], middle, end)
+        return [
+            mask + bias.repeat(1, layout.batch, 1, 1)
+            for mask, bias in zip(masks, biases, strict=True)
+        ]
+
+    def _attend_copies(
+        self,
+        values: Tensor,
+        layout: SequenceLayout,
+        queries: Tensor,
+        keys: Tensor,
+        width: int,
+        block: int,
+    ) -> Tensor:
+        """Attend block by block to windows of the keys with the K further keys beside them."""
+        n, batch = layout.n, layout.batch
+        v = self.split_heads(values)
         blocks = -(-n // block)
         fill = blocks * block - n
         q, k = self.split_heads(queries), self.split_heads(keys)
@@ -242,3 +371,51 @@ def _window_mask(layout: SequenceLayout, width: int, block: int, blocks: int) ->
         return (band & keys[:, :, None, :])[:, :, None]
 
     return layout.memo(("band window", width, block, blocks), make)
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where a key may be attended to and -inf elsewhere; a row without any sees all."""
+    closed = ~mask & mask.any(dim=-1, keepdim=True)
+    return torch.zeros((), dtype=dtype, device=mask.device).masked_fill(closed, -torch.inf)
+
+
+class _Windows(torch.autograd.Function):
+    """Views of the keys that the first, the inner and the last block of queries see.
+
+    Overlapping views, not copies: (n, channels', k) -> three of (blocks, channels', window, k).
+    The gradient of what windows share is their sum.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, width: int, block: int, inner: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.shape, ctx.width, ctx.block, ctx.inner = x.shape, width, block, inner
+        last = (inner + 1) * block
+        middle = x[block - width : last + width].unfold(0, block + 2 * width, block)
+        return (
+            x[: block + width].transpose(0, 1)[None],
+            middle.transpose(2, 3),
+            x[last - width :].transpose(0, 1)[None],
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        # -> (blocks, window, channels', k)
+        first, middle, final = (grad.transpose(1, 2) for grad in grads)
+        width, block, inner = ctx.width, ctx.block, ctx.inner
+        last = (inner + 1) * block
+        out = first.new_empty(ctx.shape)
+        out[:block].copy_(first[0, :block])
+        own = out[block:last].unflatten(0, (inner, block))
+        own.copy_(middle[:, width : width + block])
+        out[last:].copy_(final[0, width:])
+        if width:
+            out[block : block + width] += first[0, block:]
+            own[:, :width][1:] += middle[:-1, width + block :]
+            out[last : last + width] += middle[-1, width + block :]
+            before = out[:last].unflatten(0, (inner + 1, block))[:, block - width :]
+            before[:inner] += middle[:, :width]
+            before[inner] += final[0, :width]
+        return out, None, None, None

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from fairseq_fixed.layout import SequenceLayout
 
@@ -26,12 +27,19 @@ class Head(nn.Module):
     the dense attention matrix, the definition, for tests, plots and analysis; and
     :meth:`attend`, the operator that training runs.
 
+    Where the matrix depends on the layout alone, a kind may say :attr:`writes` and implement
+    :meth:`write` and :meth:`write_transposed` in place of :meth:`attend`: such heads write their
+    slice of the layer's output, and of its gradient, in place. Nothing is joined, padded or kept
+    for the backward pass.
+
     A subclass takes `num_heads`, `head_dim`, its grammar arguments by position and any option of
     `MixedHeadAttention` that it names among its keyword arguments.
     """
 
     #: whether the head scores queries against keys, and so needs both projections
     scored: ClassVar[bool] = False
+    #: whether the kind has :meth:`write` and its transpose
+    writes: ClassVar[bool] = False
     #: whether :meth:`attend` needs values to be zero at padding
     zero_padding: ClassVar[bool] = True
     #: what the layout must know of the tokens: "words" (their boundaries), "rarity" (counts)
@@ -90,9 +98,23 @@ class Head(nn.Module):
     ) -> Tensor:
         """Return weights · values, (n, batch, num_heads * head_dim), without the matrix.
 
-        `values` is zero at padding where the class says `zero_padding`; what is returned at
-        padding is undefined.
+        `values` is finite, and zero at padding where the class says `zero_padding`; what is
+        returned at padding is undefined. Scored heads also take, and then return, tensors that
+        are split by head: (n, batch, num_heads, head_dim).
         """
+        if self.writes:
+            return _Written.apply(values, self, layout)
+        raise NotImplementedError
+
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Write weights · values into `out`; both (n, batch, channels), of any strides.
+
+        `values` is finite, at padding too; what is written there is undefined.
+        """
+        raise NotImplementedError
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Write weightsᵀ · grad_out, the values' gradient, into `grad`; shapes as in `write`."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -164,6 +186,40 @@ class FixedHead(Head):
         matrix = (matrix * layout.visible).to(dtype)
         return matrix[:, None].expand(-1, self.num_heads, -1, -1)
 
+    def edge_index(self, layout: SequenceLayout) -> Tensor:
+        """Return the index of the token that `edge="clamp"` attends to, (batch,)."""
+        return layout.start
+
+    def edge_rows(self, layout: SequenceLayout, empty: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return 1 at the rows `empty` (n, batch) that `edge` fills, else 0; (n, batch, 1)."""
+        rows = empty & layout.inside
+        if self.edge == "self":
+            rows = rows & layout.attendable.t()
+        return rows.to(dtype)[:, :, None]
+
+    def write_edge(self, out: Tensor, values: Tensor, rows: Tensor, layout: SequenceLayout) -> None:
+        """Add to `out` what `edge` says of the rows with nothing to attend to.
+
+        Args:
+            out: (n, batch, channels), zero at those rows.
+            values: (n, batch, channels).
+            rows: from :meth:`edge_rows`.
+            layout: of the batch.
+        """
+        if self.edge == "self":
+            out.addcmul_(values, rows)
+        elif self.edge == "clamp":
+            out.addcmul_(values[self.edge_index(layout), layout.sentences], rows)
+
+    def write_edge_transposed(
+        self, grad: Tensor, grad_out: Tensor, rows: Tensor, layout: SequenceLayout
+    ) -> None:
+        """Add the transpose of :meth:`write_edge` to `grad`."""
+        if self.edge == "self":
+            grad.addcmul_(grad_out, rows)
+        elif self.edge == "clamp":
+            grad[self.edge_index(layout), layout.sentences] += (grad_out * rows).sum(0)
+
     def fill_edge(self, out: Tensor, values: Tensor, empty: Tensor, edge_index: Tensor) -> Tensor:
         """Fill the rows that have nothing to attend to, as `edge` says.
 
@@ -179,3 +235,21 @@ class FixedHead(Head):
             return torch.where(empty, values, out)
         batch = torch.arange(values.shape[1], device=values.device)
         return torch.where(empty, values[edge_index, batch], out)
+
+
+class _Written(torch.autograd.Function):
+    """A head that writes, by itself: with its own output and gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, head: Head, layout: SequenceLayout) -> Tensor:
+        ctx.head, ctx.layout = head, layout
+        out = torch.empty_like(values, memory_format=torch.contiguous_format)
+        head.write(out, values, layout)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        grad = torch.empty_like(grads[0], memory_format=torch.contiguous_format)
+        ctx.head.write_transposed(grad, grads[0], ctx.layout)
+        return grad, None, None

@@ -9,107 +9,82 @@ n = 40 and their sums lose precision in float32. Sums are kept in float32 at lea
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_fixed.attention.base import FixedHead, compute_dtype
+from fairseq_fixed.attention.triangular import WeightedTriangle
 from fairseq_fixed.layout import SequenceLayout
 
-__all__ = ["BLOCK", "End", "Left", "Right", "Start", "prefix_sum"]
-
-#: Up to this many positions are summed by one product with a triangular matrix of ones. Such
-#: products run at the speed of BLAS, while `cumsum` along any axis but the last strides.
-BLOCK = 64
-
-
-def prefix_sum(x: Tensor, layout: SequenceLayout, *, reverse: bool = False) -> Tensor:
-    """Return the inclusive prefix sums of x along its first axis, or the suffix sums.
-
-    O(n): products with a BLOCK x BLOCK triangle within blocks, then a prefix sum over the blocks'
-    totals. A suffix sum is computed as such: total minus prefix would cancel where it is small.
-
-    Args:
-        x: (n, batch, channels), float32 or float64.
-        layout: of the batch; keeps the triangle.
-        reverse: sum from each position to the end.
-    """
-    n, batch, channels = x.shape
-    block = min(n, BLOCK)
-
-    def triangle() -> Tensor:
-        ones = torch.ones(block, block, dtype=x.dtype, device=x.device)
-        return ones.triu() if reverse else ones.tril()
-
-    key: Hashable = ("triangle", block, reverse, x.dtype)
-    matrix = layout.memo(key, triangle)
-    if n == block:
-        return (matrix @ x.reshape(n, -1)).view(n, batch, channels)
-    blocks = -(-n // block)
-    padded = F.pad(x, (0, 0, 0, 0, 0, blocks * block - n)) if blocks * block > n else x
-    inner = torch.matmul(matrix, padded.reshape(blocks, block, batch * channels))
-    totals = inner[:, 0] if reverse else inner[:, -1]
-    carried = totals.flip(0).cumsum(0).flip(0) if reverse else totals.cumsum(0)
-    # what the blocks before (behind) this one add: the cumulated totals, shifted by one block
-    carried = F.pad(carried[1:], (0, 0, 0, 1)) if reverse else F.pad(carried[:-1], (0, 0, 1, 0))
-    return (inner + carried[:, None]).view(blocks * block, batch, channels)[:n]
+__all__ = ["End", "Left", "Right", "Start"]
 
 
 class _Context(FixedHead):
-    """Cubic weights that rise towards the query from one side; two nearest tokens left out."""
+    """Cubic weights that rise towards the query from one side; two nearest tokens left out.
 
+    Row i of the matrix is inverse_sums[i] · cubes[j] up to two tokens away: a weighted triangle,
+    two rows below the diagonal (`left`) or above it (`right`).
+    """
+
+    writes = True
     reverse = False
 
     def rank(self, layout: SequenceLayout) -> Tensor:
         """Return each token's rank from the far side, 1 … n inside a sentence; (n, batch)."""
         raise NotImplementedError
 
-    def cubes(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor:
-        """Return (rank / n)³, zero outside the sentence; (n, batch, 1)."""
+    def _cubes(self, layout: SequenceLayout) -> Tensor:
+        """Return (rank / n)³, zero at what may not be attended to; (n, batch) float64."""
+        n = layout.length.clamp(min=1).double()
+        return (self.rank(layout).double() / n) ** 3 * layout.attendable.t()
 
-        def make() -> Tensor:
-            n = layout.length.clamp(min=1).to(dtype)
-            cubes = (self.rank(layout).to(dtype) / n) ** 3
-            return (cubes * layout.inside)[:, :, None]
+    def _inverse_sums(self, layout: SequenceLayout) -> Tensor:
+        """Return n³ / (m(m+1)/2)² for the m = rank - 2 tokens summed, or 0; (n, batch)."""
+        n = layout.length.clamp(min=1).double()
+        m = (self.rank(layout).double() - 2) * layout.inside
+        return torch.where(m > 0, n**3 / (m * (m + 1) / 2).clamp(min=1).square(), 0)
 
-        return layout.memo(("cubes", self.reverse, dtype), make)
+    def _triangle(self, layout: SequenceLayout, dtype: torch.dtype) -> WeightedTriangle:
+        """Return the triangle; that of `right` is transposed."""
 
-    def inverse_sums(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor:
-        """Return n³ / (m(m+1)/2)² for the m = rank - 2 tokens summed, or 0; (n, batch, 1)."""
+        def make() -> WeightedTriangle:
+            pattern = layout.pattern
+            cubes, inverse = self._cubes(pattern).t(), self._inverse_sums(pattern).t()
+            if self.reverse:
+                return WeightedTriangle(cubes[:, 2:], inverse[:, :-2], dtype)
+            return WeightedTriangle(inverse[:, 2:], cubes[:, :-2], dtype)
 
-        def make() -> Tensor:
-            n = layout.length.clamp(min=1).to(dtype)
-            m = (self.rank(layout).to(dtype) - 2) * layout.inside
-            half = m * (m + 1) / 2
-            inverse = n**1.5 / half.clamp(min=1)
-            return torch.where(m > 0, inverse * inverse, torch.zeros_like(inverse))[:, :, None]
+        return layout.memo(("cubic triangle", self.reverse, dtype), make)
 
-        return layout.memo(("inverse sums", self.reverse, dtype), make)
-
-    def edge_index(self, layout: SequenceLayout) -> Tensor:
-        """Return the token that `edge="clamp"` attends to, (batch,)."""
-        raise NotImplementedError
-
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Weigh, sum up to two tokens away, normalise: O(n)."""
-        dtype = compute_dtype(values)
-        sums = prefix_sum(values * self.cubes(layout, dtype), layout, reverse=self.reverse)
-        pad = (0, 0, 0, 0, 0, 2) if self.reverse else (0, 0, 0, 0, 2, 0)
-        shifted = F.pad(sums[2:] if self.reverse else sums[:-2], pad)
-        # a sentence of one token has no sums[:-2]; padding then makes n + 1 rows
-        out = shifted[: layout.n] * self.inverse_sums(layout, dtype)
-        empty = self.rank(layout) <= 2
-        return self.fill_edge(
-            out.to(values.dtype), values, empty[:, :, None], self.edge_index(layout)
+    def _edge(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor:
+        return layout.memo(
+            ("cubic edge", self.reverse, self.edge, dtype),
+            lambda: self.edge_rows(layout, self.rank(layout) <= 2, dtype),
         )
+
+    def _multiply(
+        self, out: Tensor, x: Tensor, layout: SequenceLayout, *, transposed: bool
+    ) -> None:
+        # the triangle's rows are those from the third on, its columns those up to the last but
+        # two; the other way round where the matrix is an upper triangle
+        upper = transposed != self.reverse
+        target, source = (out[:-2], x[2:]) if upper else (out[2:], x[:-2])
+        (out[-2:] if upper else out[:2]).zero_()
+        if layout.n > 2:
+            triangle = self._triangle(layout, compute_dtype(x))
+            triangle.multiply(target, source, transposed=upper)
+
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Multiply by the triangle: O(n)."""
+        self._multiply(out, values, layout, transposed=False)
+        if self.edge != "zero":
+            self.write_edge(out, values, self._edge(layout, values.dtype), layout)
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Multiply by the transposed triangle: O(n)."""
+        self._multiply(grad, grad_out, layout, transposed=True)
+        if self.edge != "zero":
+            self.write_edge_transposed(grad, grad_out, self._edge(layout, grad.dtype), layout)
 
 
 class Left(_Context):
@@ -126,10 +101,6 @@ class Left(_Context):
     def rank(self, layout: SequenceLayout) -> Tensor:
         """Return j + 1."""
         return layout.position + 1
-
-    def edge_index(self, layout: SequenceLayout) -> Tensor:
-        """Return the first token."""
-        return layout.start
 
 
 class Right(_Context):
@@ -149,17 +120,19 @@ class Right(_Context):
         """Return the last position."""
         return n - 1
 
-    def rank(self, layout: SequenceLayout) -> Tensor:
-        """Return n - j."""
-        return layout.length - layout.position
-
     def edge_index(self, layout: SequenceLayout) -> Tensor:
         """Return the last token."""
         return layout.last
 
+    def rank(self, layout: SequenceLayout) -> Tensor:
+        """Return n - j."""
+        return layout.length - layout.position
+
 
 class End(FixedHead):
     """Row i is (j+1)³ for all j, divided by its sum: the same row for every i (pattern 6)."""
+
+    writes = True
 
     def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
         """(j+1)³."""
@@ -170,27 +143,31 @@ class End(FixedHead):
         return layout.position + 1
 
     def row(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor:
-        """Return the row that all queries share: rank³ / (n(n+1)/2)²; (n, batch)."""
+        """Return the row that all queries share, (batch, n), or (1, n): all sentences', too.
+
+        It is rank³ / (n(n+1)/2)².
+        """
 
         def make() -> Tensor:
-            n = layout.length.clamp(min=1).to(dtype)
-            cubes = (self.rank(layout).to(dtype) / n) ** 3
-            return cubes * layout.inside * (4 * n / (n + 1) ** 2)
+            pattern = layout.pattern
+            n = pattern.length.clamp(min=1).double()
+            cubes = (self.rank(pattern).double() / n) ** 3 * pattern.attendable.t()
+            return (cubes * (4 * n / (n + 1) ** 2)).t().to(dtype)
 
         return layout.memo((type(self).__name__, dtype), make)
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Sum a sentence once and repeat it, without a copy: O(n)."""
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Sum a sentence once and repeat it: O(n)."""
         dtype = compute_dtype(values)
-        row = self.row(layout, dtype)
-        mean = torch.einsum("nb,nbc->bc", row, values.to(dtype))
-        return mean.to(values.dtype).expand_as(values)
+        row = self.row(layout, dtype)[:, None].expand(layout.batch, -1, -1)
+        mean = torch.bmm(row, values.transpose(0, 1).to(dtype))  # (batch, 1, channels)
+        out.copy_(mean.transpose(0, 1))
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Sum the gradient of a sentence once, give each token its share."""
+        dtype = compute_dtype(grad)
+        total = grad_out.sum(0, dtype=dtype)  # (batch, channels)
+        torch.mul(self.row(layout, dtype).t()[:, :, None], total, out=grad)
 
 
 class Start(End):

@@ -36,9 +36,14 @@ class Scored(Head):
         self.tisa = Tisa(num_heads, tisa_kernels) if tisa_kernels else None
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """View (n, batch, heads * head_dim) as (batch, heads, n, head_dim)."""
-        n, batch, _ = x.shape
-        return x.view(n, batch, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+        """View (n, batch, heads * head_dim), or the same split, as (batch, heads, n, head_dim)."""
+        if x.dim() == 3:
+            x = x.unflatten(2, (self.num_heads, self.head_dim))
+        return x.permute(1, 2, 0, 3)
+
+    def join_heads(self, out: Tensor, values: Tensor) -> Tensor:
+        """View (batch, heads, n, head_dim) in the form that `values` came in; may copy."""
+        return out.permute(2, 0, 1, 3).reshape(values.shape)
 
     def bias(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the scores, (1 or batch, heads, n, n), or None."""
@@ -94,5 +99,4 @@ class Learned(Scored):
             attn_mask=mask,
             dropout_p=self.dropout_p,
         )
-        # (batch, heads, n, head_dim) -> (n, batch, heads * head_dim)
-        return out.permute(2, 0, 1, 3).reshape(values.shape)
+        return self.join_heads(out, values)

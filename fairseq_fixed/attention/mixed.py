@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_fixed.attention.base import FixedHead, Head
+from fairseq_fixed.attention.packing import deal, make_slots, place, project
 from fairseq_fixed.attention.words import WordBased
 from fairseq_fixed.heads import KINDS, HeadSpec
 from fairseq_fixed.layout import SequenceLayout
@@ -29,9 +30,10 @@ def head_class(kind: str) -> type[Head]:
 class MixedHeadAttention(nn.Module):
     """Multi-head self-attention with a kind of head for each head.
 
-    Values are projected for all heads in one product, queries and keys for the heads that score
-    them alone. Neighbouring heads of one kind run together on a slice of the channels, so equal
-    heads are best written side by side.
+    Values are projected for all heads, queries and keys for the heads that score them alone, in
+    one product. Neighbouring heads of one kind run together on a slice of the channels, so equal
+    heads are best written side by side. All heads write into one tensor, forward and backward:
+    nothing is masked, joined or padded in passes of its own (`packing.py`).
 
     Parameters are named as in fairseq's `MultiheadAttention`: `q_proj`, `k_proj` (absent where no
     head scores), `v_proj`, `out_proj`; rows of `q_proj` and `k_proj` are those of the scored heads
@@ -73,10 +75,7 @@ class MixedHeadAttention(nn.Module):
         self.k_proj = nn.Linear(embed_dim, scored, bias=bias) if scored else None
         self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.widths = [run.num_heads * self.head_dim for run in self._runs()]
-        self.scored_widths = [
-            width for run, width in zip(self._runs(), self.widths, strict=True) if run.scored
-        ]
+        self.slots = make_slots(self._runs())
         self.reset_parameters()
 
     def _runs(self) -> list[Head]:
@@ -97,40 +96,44 @@ class MixedHeadAttention(nn.Module):
         """What the layout must know of the tokens: see :attr:`Head.needs`."""
         return frozenset().union(*(run.needs for run in self._runs()))
 
-    def _queries_and_keys(self, x: Tensor) -> list[tuple[Tensor | None, Tensor | None]]:
-        """Project and deal queries and keys out, one pair a run; (None, None) where none."""
-        pairs: list[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(self.runs)
-        if self.q_proj is not None and self.k_proj is not None:
-            queries = self.q_proj(x).split(self.scored_widths, dim=-1)
-            keys = self.k_proj(x).split(self.scored_widths, dim=-1)
-            scored = [index for index, run in enumerate(self._runs()) if run.scored]
-            for index, pair in zip(scored, zip(queries, keys, strict=True), strict=True):
-                pairs[index] = pair
-        return pairs
-
     def forward(self, x: Tensor, layout: SequenceLayout) -> Tensor:
         """Attend.
 
         Args:
-            x: (n, batch, embed_dim).
+            x: (n, batch, embed_dim), finite.
             layout: of this batch.
 
         Returns:
             (n, batch, embed_dim); undefined at padding.
         """
-        values = self.v_proj(x)
-        if layout.hidden is not None and any(run.zero_padding for run in self._runs()):
-            values = values.masked_fill(layout.hidden, 0)
-        outs = [
-            _attend(run, part, layout, pair)
-            for run, part, pair in zip(
-                self._runs(),
-                values.split(self.widths, dim=-1),
-                self._queries_and_keys(x),
-                strict=True,
-            )
-        ]
-        return self.out_proj(outs[0] if len(outs) == 1 else torch.cat(outs, dim=-1))
+        runs = self._runs()
+        projected = project(x, self.v_proj, self.q_proj, self.k_proj, self.slots)
+        joined, parts = deal(projected, runs, self.slots, layout)
+        left = iter(parts)
+        if len(runs) == 1 and runs[0].scored:  # nothing to join
+            queries, keys, values = parts
+            return self.out_proj(runs[0].attend(values, layout, queries, keys).flatten(2))
+        for run, slot in zip(runs, self.slots, strict=True):
+            if run.writes:
+                continue
+            if run.scored:
+                queries, keys, values = next(left), next(left), next(left)
+                out = run.attend(values, layout, queries, keys)
+            else:
+                out = _attend(run, next(left), layout)
+            joined = place(joined, out, slot)
+        return self.out_proj(joined)
+
+    def _queries_and_keys(self, x: Tensor) -> list[tuple[Tensor | None, Tensor | None]]:
+        """Project and deal queries and keys out, one pair a run; (None, None) where none."""
+        pairs: list[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(self.runs)
+        if self.q_proj is not None and self.k_proj is not None:
+            widths = [slot.width for slot in self.slots if slot.scored]
+            queries, keys = (p(x).split(widths, dim=-1) for p in (self.q_proj, self.k_proj))
+            scored = [index for index, slot in enumerate(self.slots) if slot.scored]
+            for index, pair in zip(scored, zip(queries, keys, strict=True), strict=True):
+                pairs[index] = pair
+        return pairs
 
     def weights(self, x: Tensor, layout: SequenceLayout) -> Tensor:
         """Return all heads' attention matrices, (batch, heads, n, n), dense: for analysis."""
@@ -147,11 +150,9 @@ class MixedHeadAttention(nn.Module):
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
 
 
-def _attend(
-    run: Head, values: Tensor, layout: SequenceLayout, pair: tuple[Tensor | None, Tensor | None]
-) -> Tensor:
-    if run.scored:
-        return run.attend(values, layout, *pair)
+def _attend(run: Head, values: Tensor, layout: SequenceLayout) -> Tensor:
+    if run.zero_padding and layout.hidden is not None:
+        values = values.masked_fill(layout.hidden, 0)
     # Heads that keep their sums in float32 mean it: autocast (fairseq's --amp) would take their
     # products back to half precision, where cubes of positions underflow.
     with torch.autocast(values.device.type, enabled=False):

@@ -17,7 +17,7 @@ class Off(Head):
     Its rows of the value projection stay too, without any effect or gradient.
     """
 
-    zero_padding = False
+    writes = True
 
     def weights(
         self,
@@ -30,13 +30,10 @@ class Off(Head):
         zero = torch.zeros((), dtype=dtype, device=layout.device)
         return zero.expand(layout.batch, self.num_heads, layout.n, layout.n)
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Return zeros of the values' shape."""
-        # filled, not made anew: the value projection keeps a (zero) gradient, as DDP wants
-        return values.masked_fill(torch.ones((), dtype=torch.bool, device=values.device), 0)
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Write zeros."""
+        out.zero_()
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Write zeros: the value projection keeps a (zero) gradient, as DDP wants."""
+        grad.zero_()

@@ -6,7 +6,6 @@ Patterns 1, 2, 3 and 8 of arXiv 2002.10260, and `first`, the mirror of 8.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_fixed.attention.base import FixedHead
@@ -18,68 +17,119 @@ __all__ = ["Current", "First", "Last", "Next", "Previous"]
 class Current(FixedHead):
     """Row i is 1 at j = i (pattern 1)."""
 
-    zero_padding = False
+    writes = True
 
     def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
         """1 at j = i."""
         return (j == i).double()
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Return the values themselves."""
-        return values
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Copy the values."""
+        out.copy_(values)
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Copy the gradient."""
+        grad.copy_(grad_out)
 
 
-class Previous(FixedHead):
+class _Neighbour(FixedHead):
+    """Row i is 1 at the token beside it; the row without that neighbour is an edge row."""
+
+    writes = True
+    #: distance j - i of the neighbour: -1 or 1
+    step = 0
+
+    def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
+        """1 at j = i + step."""
+        return (j == i + self.step).double()
+
+    def empty(self, layout: SequenceLayout) -> Tensor:
+        """Return the edge rows, (n, batch) bool."""
+        raise NotImplementedError
+
+    def kept(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor | None:
+        """Return 1 at rows whose neighbour may be attended to; (n - 1, batch, 1), or None.
+
+        Row r is that of the r-th pair of neighbours. None where there is no padding.
+        """
+        if layout.padding_mask is None:
+            return None
+
+        def make() -> Tensor:
+            queries, keys = self._pairs(layout.n)
+            kept = layout.inside[queries] & layout.attendable.t()[keys]
+            return kept.to(dtype)[:, :, None]
+
+        return layout.memo((type(self).__name__, dtype), make)
+
+    def _pairs(self, n: int) -> tuple[slice, slice]:
+        """Return the rows that have a neighbour in the batch's n, and the neighbours' rows."""
+        if self.step < 0:
+            return slice(1, n), slice(0, n - 1)
+        return slice(0, n - 1), slice(1, n)
+
+    def _edge(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor:
+        return layout.memo(
+            (type(self).__name__, self.edge, dtype),
+            lambda: self.edge_rows(layout, self.empty(layout), dtype),
+        )
+
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Shift the values by one."""
+        queries, keys = self._pairs(layout.n)
+        _shift(out, queries, values, keys, self.kept(layout, values.dtype))
+        if self.edge != "zero":
+            self.write_edge(out, values, self._edge(layout, values.dtype), layout)
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Shift the gradient back."""
+        queries, keys = self._pairs(layout.n)
+        _shift(grad, keys, grad_out, queries, self.kept(layout, grad.dtype))
+        if self.edge != "zero":
+            self.write_edge_transposed(grad, grad_out, self._edge(layout, grad.dtype), layout)
+
+
+def _shift(out: Tensor, rows: slice, x: Tensor, keys: slice, kept: Tensor | None) -> None:
+    """Write x[keys] · kept into out[rows], and zero into the one row that is left."""
+    out[0 if rows.start else -1].zero_()
+    if kept is None:
+        out[rows].copy_(x[keys])
+    else:
+        torch.mul(x[keys], kept, out=out[rows])
+
+
+class Previous(_Neighbour):
     """Row i is 1 at j = i - 1 (pattern 2); row 0 is an edge row."""
 
-    def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
-        """1 at j = i - 1."""
-        return (j == i - 1).double()
+    step = -1
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Shift the values by one towards the end."""
-        out = F.pad(values[:-1], (0, 0, 0, 0, 1, 0))
-        return self.fill_edge(out, values, (layout.position == 0)[:, :, None], layout.start)
+    def empty(self, layout: SequenceLayout) -> Tensor:
+        """Return where a sentence begins, (n, batch) bool."""
+        return layout.position == 0
 
 
-class Next(FixedHead):
+class Next(_Neighbour):
     """Row i is 1 at j = i + 1 (pattern 3); row n - 1 is an edge row."""
 
-    def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
-        """1 at j = i + 1."""
-        return (j == i + 1).double()
+    step = 1
 
     def edge_key(self, n: Tensor) -> Tensor:
         """Return the last position."""
         return n - 1
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Shift the values by one towards the start."""
-        out = F.pad(values[1:], (0, 0, 0, 0, 0, 1))
-        empty = layout.position == layout.length - 1
-        return self.fill_edge(out, values, empty[:, :, None], layout.last)
+    def edge_index(self, layout: SequenceLayout) -> Tensor:
+        """Return the last token."""
+        return layout.last
+
+    def empty(self, layout: SequenceLayout) -> Tensor:
+        """Return where a sentence ends, (n, batch) bool."""
+        return layout.position == layout.length - 1
 
 
 class Last(FixedHead):
     """Row i is 1 at j = n - 1, for every i (pattern 8)."""
+
+    writes = True
 
     def rows(self, i: Tensor, j: Tensor, n: Tensor) -> Tensor:
         """1 at j = n - 1."""
@@ -89,16 +139,14 @@ class Last(FixedHead):
         """Return the token attended to, (batch,)."""
         return layout.last
 
-    def attend(
-        self,
-        values: Tensor,
-        layout: SequenceLayout,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Repeat one token's value at every position, without a copy."""
-        batch = torch.arange(layout.batch, device=values.device)
-        return values[self.index(layout), batch].expand_as(values)
+    def write(self, out: Tensor, values: Tensor, layout: SequenceLayout) -> None:
+        """Repeat one token's value at every position."""
+        out.copy_(values[self.index(layout), layout.sentences])
+
+    def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
+        """Sum the gradient into one token."""
+        grad.zero_()
+        grad[self.index(layout), layout.sentences] = grad_out.sum(0)
 
 
 class First(Last):

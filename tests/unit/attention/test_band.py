@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fairseq_fixed.attention.band import Band
+from fairseq_fixed.attention.band import Band, _Windows
 from fairseq_fixed.attention.learned import Learned
 from fairseq_fixed.layout import SequenceLayout
 from tests.conftest import EOS, PAD, make_layout, make_vocabulary
@@ -192,3 +192,26 @@ def test_needs_counts_only_for_rare_tokens():
     assert Band(1, 1, 2, 1).needs == {"rarity"}
     assert Band(1, 1, 2, 1, band_sparse="norm").needs == frozenset()
     assert Band(1, 1, 2).needs == frozenset()
+
+
+@pytest.mark.parametrize("tisa_kernels", [0, 2])
+@pytest.mark.parametrize("width", [0, 5, 40])
+@pytest.mark.parametrize("lengths", [[200, 200], [200, 131, 70]])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_gradients_of_windows_are_those_of_the_definition(side, lengths, width, tisa_kernels):
+    # long enough for inner blocks, whose windows overlap: gradcheck would take minutes here
+    head = Band(HEADS, DIM, width, tisa_kernels=tisa_kernels).double()
+    layout = make_layout(lengths, side)
+    given = [t.requires_grad_() for t in draw(layout)]
+    wanted = [*given, *head.parameters()]
+    grad = torch.randn_like(given[0]) * layout.inside[:, :, None]
+    fast = torch.autograd.grad(head.attend(given[0], layout, *given[1:]), wanted, grad)
+    slow = torch.autograd.grad(dense(head, layout, *given), wanted, grad)
+    torch.testing.assert_close(fast, slow)
+
+
+def test_windows_are_views():
+    x = torch.randn(200, 4, DIM)
+    for window in _Windows.apply(x, 5, 32, 4):
+        assert window.data_ptr() >= x.data_ptr()
+        assert window.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
