@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import torch
 
+from fairseq_fixed.bench.errors import BenchError
 from fairseq_fixed.bench.memory import peak_extra_bytes
 from fairseq_fixed.bench.statistics import ratio_spread, spread
-from fairseq_fixed.bench.timing import LEAST_SECONDS, Timed, clock, interleave
+from fairseq_fixed.bench.timing import CLOCKS, LEAST_SECONDS, Timed, clock, interleave
 
 __all__ = ["Entrant", "Listener", "TimingOptions", "hold_contest"]
 
@@ -43,13 +44,23 @@ class Entrant:
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How long to measure: see :func:`timing.interleave`."""
+    """How to measure: see :func:`timing.interleave` and :func:`timing.clock`.
+
+    Raises:
+        BenchError: an unknown clock.
+    """
 
     rounds: int = 15
     seconds: float = 60.0
     minimum_rounds: int = 3
     least: float = LEAST_SECONDS
     seed: int = 1
+    clock: str = "wall"
+
+    def __post_init__(self) -> None:
+        """Check."""
+        if self.clock not in CLOCKS:
+            raise BenchError(f"clock {self.clock!r}: it must be one of {', '.join(CLOCKS)}")
 
 
 class Listener(Protocol):
@@ -113,7 +124,7 @@ def hold_contest(
     listener.doing("warming up")
     samples = interleave(
         [Timed(entrant.name, entrant.units) for entrant in running],
-        clock=clock(device),
+        clock=clock(device, options.clock),
         rounds=options.rounds,
         seconds=options.seconds,
         minimum_rounds=options.minimum_rounds,

@@ -104,8 +104,8 @@ def step_macs(
     sizes: Sizes,
     mixes: Sequence[Sequence[HeadSpec]],
     shapes: Sequence[tuple[int, int, int]],
-) -> tuple[float, float]:
-    """Count a training step.
+) -> tuple[Macs, Macs]:
+    """Count a training step's forward pass; `total(True)` of it counts the step.
 
     Args:
         sizes: of the model.
@@ -113,13 +113,14 @@ def step_macs(
         shapes: (sentences, source positions, target positions) of each batch.
 
     Returns:
-        Multiply-adds of the encoder's self-attention, and of the whole step, forward and backward.
+        Multiply-adds of the encoder's self-attention, and of the whole pass.
     """
     d = sizes.d
-    attention = whole = 0.0
+    attention = rest = Macs(0.0)
     for batch, n, m in shapes:
         source, target = batch * n, batch * m
-        mine = sum(attention_macs(specs, n, d).total(True) for specs in mixes) * source
+        for specs in mixes:
+            attention = attention.plus(attention_macs(specs, n, d).times(source))
         encoder = Macs(2.0 * d * sizes.encoder_ffn).times(source * sizes.encoder_layers)
         decoder = (
             Macs(4.0 * d * d, 2.0 * m * d)  # itself
@@ -130,6 +131,5 @@ def step_macs(
             .times(sizes.decoder_layers)
         )
         output = Macs(float(sizes.vocabulary * d)).times(target)
-        attention += mine
-        whole += mine + encoder.plus(decoder).plus(output).total(True)
-    return attention, whole
+        rest = rest.plus(encoder).plus(decoder).plus(output)
+    return attention, attention.plus(rest)

@@ -291,12 +291,17 @@ def run_checkpoints(
 def _load(path: Path, data: Path | None) -> tuple[Any, Any]:
     from fairseq import checkpoint_utils
 
-    state = load_checkpoint(path)  # says what is wrong with one that is damaged or foreign
-    del state
+    load_checkpoint(path)  # says what is wrong with one that is damaged or foreign
     overrides = {} if data is None else {"data": str(data.absolute())}
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(path)], arg_overrides=overrides
-    )
+    try:
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides=overrides
+        )
+    except FileNotFoundError as error:
+        raise BenchError(
+            f"{path}: the dictionaries it was trained with are not at {error.filename}: say with "
+            "--data where its binarised data is"
+        ) from error
     return models[0], task
 
 
@@ -316,10 +321,7 @@ def _real_samples(
     try:
         task.load_dataset(settings.split)
     except FileNotFoundError as error:
-        raise BenchError(
-            f"no split {settings.split!r} where the checkpoint was trained, or where --data says: "
-            f"{error}"
-        ) from error
+        raise BenchError(f"no split {settings.split!r} of binarised data: {error}") from error
     iterator = task.get_batch_iterator(
         dataset=task.dataset(settings.split),
         max_tokens=tokens,

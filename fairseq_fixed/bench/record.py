@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,14 @@ from fairseq_fixed.bench.memory import describe_method
 from fairseq_fixed.experiments.machine import describe_machine, git_commit, versions
 from fairseq_fixed.experiments.stamps import tool_versions, write_text
 
-__all__ = ["FORMAT", "describe_settings", "new_record", "read_record", "write_record"]
+__all__ = [
+    "FORMAT",
+    "check_writable",
+    "describe_settings",
+    "new_record",
+    "read_record",
+    "write_record",
+]
 
 FORMAT = 1
 
@@ -78,6 +86,21 @@ def new_record(
         "memory_measured_by": describe_method(device),
         "cases": [],
     }
+
+
+def check_writable(path: Path) -> None:
+    """Find out before hours of measuring whether a file can be written.
+
+    Raises:
+        BenchError: it cannot.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BenchError(f"{path}: its folder cannot be made ({error.strerror})") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        what = "it is a folder" if path.is_dir() else f"no right to write to {path.parent}"
+        raise BenchError(f"{path} cannot be written: {what}")
 
 
 def write_record(record: Mapping[str, Any], path: Path) -> None:

@@ -247,6 +247,11 @@ def _footer(records: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, A
         lines.append(
             f"- Medians of {span} rounds' ratios, quartiles in brackets; contenders take turns "
             "within a round."
+            + (
+                " Processor time, not wall time."
+                if any(record["settings"].get("clock") == "cpu" for record in records)
+                else ""
+            )
         )
     layers = sorted({case["layers"] for case in cases if "layers" in case})
     if layers:

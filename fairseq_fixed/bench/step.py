@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_fixed.bench.batches import Batch, make_tokens
 from fairseq_fixed.bench.contest import Entrant, Listener, TimingOptions, Work, hold_contest
-from fairseq_fixed.bench.counting import attention_macs, step_macs
+from fairseq_fixed.bench.counting import step_macs
 from fairseq_fixed.bench.errors import BenchError
 from fairseq_fixed.bench.grid import describe_lengths
 from fairseq_fixed.bench.length_mix import LengthMix, Pair
@@ -273,14 +273,14 @@ def add_savings(
     sizes = models.sizes()
     heads = models.arguments().encoder_attention_heads
     learned = [[HeadSpec("learned")] * heads] * sizes.encoder_layers
-    attention, whole = step_macs(sizes, learned, shapes)
+    attention, whole = (macs.total(True) for macs in step_macs(sizes, learned, shapes))
     shares = [a / s for a, s in zip(seconds[ATTENTION], seconds[VANILLA], strict=True)]
     savings = {}
     for system in models.systems:
         if system.name not in seconds:
             continue
         mixed = models.specs(system)
-        spared = 1 - _attention_total(mixed, shapes, sizes.d) / attention
+        spared = 1 - step_macs(sizes, mixed, shapes)[0].total(True) / attention
         measured = [
             1 - mine / vanilla
             for mine, vanilla in zip(seconds[system.name], seconds[VANILLA], strict=True)
@@ -298,13 +298,3 @@ def add_savings(
             ).as_dict()
         savings[system.name] = entry
     case["savings"] = savings
-
-
-def _attention_total(
-    mixes: Sequence[Sequence[HeadSpec]], shapes: Sequence[tuple[int, int, int]], d: int
-) -> float:
-    return sum(
-        batch * n * attention_macs(specs, n, d).total(True)
-        for batch, n, _ in shapes
-        for specs in mixes
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-__all__ = ["Samples", "Timed", "clock", "interleave"]
+__all__ = ["CLOCKS", "Samples", "Timed", "clock", "interleave"]
 
 Clock = Callable[[Callable[[], object], int], float]
 
@@ -40,9 +40,28 @@ class Samples:
     repeats: dict[str, list[int]] = field(default_factory=dict)
 
 
-def clock(device: str) -> Clock:
-    """Return the function (unit, repeats) -> seconds of a device: wall clock, or CUDA's events."""
-    return _cuda_seconds if torch.device(device).type == "cuda" else _wall_seconds
+CLOCKS = ("wall", "cpu")
+
+
+def clock(device: str, kind: str = "wall") -> Clock:
+    """Return the function (unit, repeats) -> seconds of a device.
+
+    Args:
+        device: on CUDA its events tell the time, whatever `kind` says.
+        kind: on the CPU: `wall`, what a user waits; or `cpu`, the process's processor time, which
+            does not see that other processes had the processor. For busy machines, and for one
+            thread: several are added up, waiting for one another included.
+    """
+    if torch.device(device).type == "cuda":
+        return _cuda_seconds
+    return _cpu_seconds if kind == "cpu" else _wall_seconds
+
+
+def _cpu_seconds(unit: Callable[[], object], repeats: int) -> float:
+    start = time.process_time()
+    for _ in range(repeats):
+        unit()
+    return time.process_time() - start
 
 
 def _wall_seconds(unit: Callable[[], object], repeats: int) -> float:

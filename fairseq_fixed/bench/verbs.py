@@ -25,6 +25,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+@app.callback()
+def _setup() -> None:
+    import logging
+
+    # fairseq says what it loads, in the middle of the progress line
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+
+
 _WHERE = "Where"
 _HOW_LONG = "How long"
 _OUTPUT = "Output"
@@ -45,6 +54,13 @@ _Seconds = Annotated[
 ]
 _Seed = Annotated[
     int, typer.Option(help="Of tokens, weights and the order.", rich_help_panel=_HOW_LONG)
+]
+_Clock = Annotated[
+    str,
+    typer.Option(
+        help="wall; or cpu, the processor's time, on busy machines with one thread.",
+        rich_help_panel=_HOW_LONG,
+    ),
 ]
 _Json = Annotated[
     Path | None, typer.Option("--json", help="File for all figures.", rich_help_panel=_OUTPUT)
@@ -129,6 +145,7 @@ def attention(
     rounds: _Rounds = 15,
     seconds: _Seconds = 60.0,
     seed: _Seed = 1,
+    clock: _Clock = "wall",
     json: _Json = None,
     figure: _Figure = None,
     fit_from: _FitFrom = 512,
@@ -152,13 +169,14 @@ def attention(
     )
     places = [Place(device, name, side) for name in _words(dtype)]
     _set_threads(threads)
-    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
     def cases(screen: Screen) -> Iterator[dict[str, Any]]:
         screen.total = settings.cases * len(places)
         for place in places:
             yield from run_attention(settings, place, options, screen)
 
+    _check_figure(figure, settings.grid)
     _run("attention", cases, settings, options, device, json, figure, fit_from)
 
 
@@ -194,6 +212,7 @@ def encoder(
     rounds: _Rounds = 15,
     seconds: _Seconds = 60.0,
     seed: _Seed = 1,
+    clock: _Clock = "wall",
     json: _Json = None,
     figure: _Figure = None,
     fit_from: _FitFrom = 512,
@@ -214,13 +233,14 @@ def encoder(
     )
     places = [Place(device, name, side) for name in _words(dtype)]
     _set_threads(threads)
-    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
     def cases(screen: Screen) -> Iterator[dict[str, Any]]:
         screen.total = settings.cases * len(places)
         for place in places:
             yield from run_encoder(settings, place, options, screen)
 
+    _check_figure(figure, settings.grid)
     _run("encoder", cases, settings, options, device, json, figure, fit_from)
 
 
@@ -242,6 +262,7 @@ def step(
     rounds: _Rounds = 15,
     seconds: _Seconds = 240.0,
     seed: _Seed = 1,
+    clock: _Clock = "wall",
     json: _Json = None,
 ) -> None:
     """A training step: forward, loss, backward, Adam; and what of it attention can save."""
@@ -258,7 +279,7 @@ def step(
     )
     places = [Place(device, name, side) for name in _words(dtype)]
     _set_threads(threads)
-    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
     def cases(screen: Screen) -> Iterator[dict[str, Any]]:
         screen.total = settings.cases * len(places)
@@ -298,6 +319,7 @@ def generate(
     rounds: _Rounds = 7,
     seconds: _Seconds = 240.0,
     seed: _Seed = 1,
+    clock: _Clock = "wall",
     json: _Json = None,
 ) -> None:
     """Translating with fairseq's beam search: sentences a second."""
@@ -312,7 +334,7 @@ def generate(
 
     places = [Place(device, name, side) for name in _words(dtype)]
     _set_threads(threads)
-    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed)
+    options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
     settings: GenerateSettings | CheckpointSettings
     if checkpoint:
         settings = CheckpointSettings(
@@ -423,6 +445,15 @@ def _grid(
     )
 
 
+def _check_figure(figure: Path | None, grid: Grid) -> None:
+    from fairseq_fixed.bench.errors import BenchError
+
+    if figure is not None and not grid.lengths:
+        raise BenchError(
+            "--figure draws cost against length: give lengths, as in --lengths 256,1024"
+        )
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
@@ -473,8 +504,17 @@ def _run(
     fit_from: float = 0,
 ) -> None:
     """Measure, print, and write after every case what there is."""
-    from fairseq_fixed.bench.record import describe_settings, new_record, write_record
+    from fairseq_fixed.bench.record import (
+        check_writable,
+        describe_settings,
+        new_record,
+        write_record,
+    )
     from fairseq_fixed.bench.screen import Screen
+
+    for target in (json, figure):
+        if target is not None:
+            check_writable(target)
 
     record = new_record(
         bench, describe_settings(settings, options), command=_command(), device=device
