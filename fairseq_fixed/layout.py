@@ -196,6 +196,14 @@ class SequenceLayout:
             "key_mask", lambda: (~mask | mask.all(dim=1, keepdim=True))[:, None, None, :]
         )
 
+    def key_bias(self, dtype: torch.dtype) -> Tensor | None:
+        """Return `key_mask` as what is added to scores: 0 or -inf; (batch, 1, 1, n)."""
+        mask = self.key_mask
+        if mask is None:
+            return None
+        zero = torch.zeros((), dtype=dtype, device=self.device)
+        return self.memo(("key bias", dtype), lambda: zero.masked_fill(~mask, -torch.inf))
+
     @property
     def last(self) -> Tensor:
         """(batch,) int64: index of each sentence's last token."""

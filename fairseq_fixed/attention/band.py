@@ -170,13 +170,8 @@ class Band(Scored):
         else:
             mask = layout.memo(("band", self.width, dtype), make)
         bias = self.bias(layout, dtype)
-        out = F.scaled_dot_product_attention(
-            self.split_heads(queries),
-            self.split_heads(keys),
-            self.split_heads(values),
-            attn_mask=mask if bias is None else mask + bias,
-            dropout_p=self.dropout_p,
-        )
+        q, k, v = (self.split_heads(x) for x in (queries, keys, values))
+        out = self.attention(q, k, v, mask if bias is None else mask + bias)
         return self.join_heads(out, values)
 
     def _attend_windows(

@@ -152,7 +152,8 @@ class End(FixedHead):
             pattern = layout.pattern
             n = pattern.length.clamp(min=1).double()
             cubes = (self.rank(pattern).double() / n) ** 3 * pattern.attendable.t()
-            return (cubes * (4 * n / (n + 1) ** 2)).t().to(dtype)
+            # contiguous: bmm takes other operands sentence by sentence
+            return (cubes * (4 * n / (n + 1) ** 2)).t().to(dtype).contiguous()
 
         return layout.memo((type(self).__name__, dtype), make)
 
@@ -166,8 +167,10 @@ class End(FixedHead):
     def write_transposed(self, grad: Tensor, grad_out: Tensor, layout: SequenceLayout) -> None:
         """Sum the gradient of a sentence once, give each token its share."""
         dtype = compute_dtype(grad)
-        total = grad_out.sum(0, dtype=dtype)  # (batch, channels)
-        torch.mul(self.row(layout, dtype).t()[:, :, None], total, out=grad)
+        # a sum along the first axis strides; a product does not
+        ones = grad.new_ones(1, 1, layout.n, dtype=dtype).expand(layout.batch, -1, -1)
+        total = torch.bmm(ones, grad_out.transpose(0, 1).to(dtype))  # (batch, 1, channels)
+        torch.mul(self.row(layout, dtype).t()[:, :, None], total.transpose(0, 1), out=grad)
 
 
 class Start(End):

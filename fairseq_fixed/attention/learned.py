@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_fixed.attention.base import Head
+from fairseq_fixed.attention.dropout import dropout_attention, serves
 from fairseq_fixed.attention.tisa import Tisa
 from fairseq_fixed.layout import SequenceLayout
 
@@ -44,6 +45,15 @@ class Scored(Head):
     def join_heads(self, out: Tensor, values: Tensor) -> Tensor:
         """View (batch, heads, n, head_dim) in the form that `values` came in; may copy."""
         return out.permute(2, 0, 1, 3).reshape(values.shape)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Return dropout(softmax(q kᵀ/√k + mask)) v, all (batch, heads, n, head_dim).
+
+        torch's fused attention; on CPUs, which it leaves without dropout, our own.
+        """
+        if self.dropout_p and serves(q) and not (mask is not None and mask.requires_grad):
+            return dropout_attention(q, k, v, mask, self.dropout_p)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.dropout_p)
 
     def bias(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the scores, (1 or batch, heads, n, n), or None."""
@@ -88,15 +98,9 @@ class Learned(Scored):
     ) -> Tensor:
         """Return the heads' outputs through torch's fused attention."""
         assert queries is not None and keys is not None
-        mask = layout.key_mask
         bias = self.bias(layout, values.dtype)
+        mask = layout.key_bias(values.dtype)
         if bias is not None:
-            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        out = F.scaled_dot_product_attention(
-            self.split_heads(queries),
-            self.split_heads(keys),
-            self.split_heads(values),
-            attn_mask=mask,
-            dropout_p=self.dropout_p,
-        )
-        return self.join_heads(out, values)
+            mask = bias if mask is None else bias + mask
+        q, k, v = (self.split_heads(x) for x in (queries, keys, values))
+        return self.join_heads(self.attention(q, k, v, mask), values)

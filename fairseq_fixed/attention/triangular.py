@@ -34,10 +34,11 @@ class WeightedTriangle:
         fill = self.blocks * self.block - self.m
         by_block = (-1, self.blocks, self.block)
         # (batch or 1, blocks, block)
-        rows, columns = (F.pad(x, (0, fill)).view(by_block) for x in (rows, columns))
-        self.diagonal = (rows[..., :, None] * columns[..., None, :]).tril_().to(dtype)
-        self.rows = rows.to(dtype)
-        self.columns = columns.to(dtype)
+        rows, columns = (F.pad(x, (0, fill)).reshape(by_block) for x in (rows, columns))
+        self.diagonal = (rows[..., :, None] * columns[..., None, :]).tril_().to(dtype).contiguous()
+        # contiguous: bmm takes other operands sentence by sentence
+        self.rows = rows.to(dtype).contiguous()
+        self.columns = columns.to(dtype).contiguous()
 
     def multiply(self, out: Tensor, x: Tensor, *, transposed: bool = False) -> None:
         """Write T · x into `out`, or Tᵀ · x; both (m, batch, channels), of any strides."""
