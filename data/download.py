@@ -9,8 +9,9 @@ that several runs share one download. While it grows it is called `.NAME.part`; 
 it is complete. A download that broke off goes on where it was (HTTP `Range`), if the server still
 has the same file (`If-Range`); of a server without ranges it starts anew.
 
-A checksum is checked where one is given. Where none is known the file is *unverified*: that is
-said, its SHA-256 is written to `NAME.sha256` beside it, and every later use is held to that one.
+A checksum is checked where one is given: `#sha256=`, or `#md5=` where a publisher has no better
+one. Where none is known the file is *unverified*: that is said. The SHA-256 of what came is written
+to `NAME.sha256` beside it, and every later use is held to that one.
 `--out` also gets `sources.json`: name, URL, bytes, SHA-256 and whether it was verified.
 
 Standard library only.
@@ -66,7 +67,7 @@ class _AgainError(Exception):
 
 
 def split_checksum(url: str) -> tuple[str, str]:
-    """The URL, and the checksum behind it: `URL#sha256=HEX`; empty where there is none.
+    """The URL, and the checksum behind it, as `sha256=HEX` or `md5=HEX`; empty where none is.
 
     Raises:
         DownloadError: neither http nor https, no file name, or a checksum that is none.
@@ -77,12 +78,12 @@ def split_checksum(url: str) -> tuple[str, str]:
         raise DownloadError(f"{url!r} is no http or https address")
     if not Path(urllib.parse.unquote(parts.path)).name:
         raise DownloadError(f"{url!r} names no file")
-    if fragment and not re.fullmatch(r"sha256=[0-9a-fA-F]{64}", fragment):
+    if fragment and not re.fullmatch(r"sha256=[0-9a-fA-F]{64}|md5=[0-9a-fA-F]{32}", fragment):
         raise DownloadError(
-            f"{url!r}: behind # is expected sha256= and 64 hexadecimal digits, or nothing where "
-            "the checksum is not known"
+            f"{url!r}: behind # is expected sha256= and 64 hexadecimal digits, or md5= and 32, or "
+            "nothing where the checksum is not known"
         )
-    return address, fragment[7:].lower()
+    return address, fragment.lower()
 
 
 def cached_path(url: str, cache: Path) -> Path:
@@ -105,7 +106,7 @@ def download(
     """Fetch one file, unless it is there already.
 
     Args:
-        url: with `#sha256=HEX` behind it where the checksum is known.
+        url: with `#sha256=HEX` or `#md5=HEX` behind it where the checksum is known.
         path: file to write.
         attempts: how often to try before giving up; each goes on where the last one broke off.
         timeout: seconds without a byte after which an attempt has failed.
@@ -247,8 +248,8 @@ def _check_kind(url: str, part: Path, path: Path) -> None:
         )
 
 
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
+def _digest(path: Path, algorithm: str = "sha256") -> str:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
@@ -256,12 +257,14 @@ def _digest(path: Path) -> str:
 
 
 def _check(url: str, file: Path, checksum: str, path: Path) -> None:
-    found = _digest(file)
-    if found != checksum:
+    algorithm, _, expected = checksum.partition("=")
+    found = _digest(file, algorithm)
+    if found != expected:
         size = file.stat().st_size
         file.unlink()
+        name = {"sha256": "SHA-256", "md5": "MD5"}[algorithm]
         raise DownloadError(
-            f"{url}: wrong checksum, SHA-256 {found} where {checksum} is expected ({size:,} "
+            f"{url}: wrong checksum, {name} {found} where {expected} is expected ({size:,} "
             f"bytes; removed from {path.parent}). Either it was damaged on the way: try again. Or "
             "its publisher has changed it: then see what changed before you change the checksum"
         )
@@ -272,7 +275,7 @@ def _verify(url: str, path: Path, checksum: str) -> dict[str, Any]:
     record = path.with_name(f"{path.name}.sha256")
     found = _digest(path)
     recorded = record.read_text(encoding="utf-8").split()[:1] if record.is_file() else []
-    if checksum and found != checksum:
+    if checksum:
         _check(url, path, checksum, path)
     if not checksum and recorded and recorded[0] != found:
         raise DownloadError(
@@ -359,7 +362,7 @@ class Progress:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 0 on success, 1 with a message on stderr."""
     parser = argparse.ArgumentParser(description="Fetch files: resumed, checked, whole or not.")
-    parser.add_argument("urls", nargs="+", metavar="URL[#sha256=HEX]")
+    parser.add_argument("urls", nargs="+", metavar="URL[#sha256=HEX]", help="or URL#md5=HEX")
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"kept there (default: {CACHE})")
     parser.add_argument("--attempts", type=int, default=5, help="before giving up (default: 5)")

@@ -1,5 +1,7 @@
 """A published corpus becomes two plain files a split: members found, markup taken out, joined.
 
+Of tables, tab-separated, a language's column is taken.
+
 Nothing is unpacked blindly: of a .tar or .zip only the members that were asked for are read, and
 written under names of our own.
 """
@@ -21,7 +23,16 @@ from pathlib import Path
 from fairseq_fixed.experiments.corpus import TextError, atomic_writer, write_lines
 from fairseq_fixed.experiments.parallel_text import read_lines
 
-__all__ = ["Shelf", "expand", "join_words", "sentences", "sources_in", "unpack"]
+__all__ = [
+    "Shelf",
+    "expand",
+    "files_named",
+    "join_words",
+    "sentences",
+    "sources_in",
+    "split_columns",
+    "unpack",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +40,45 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
-def expand(names: Iterable[str], languages: Iterable[str]) -> list[str]:
-    """Names with each language in the place of `LANG`; a name without it once."""
-    languages = list(languages)
-    filled = [name.replace("LANG", language) for name in names for language in languages]
+def _fill(name: str, language: str, languages: Sequence[str]) -> str:
+    """A name with a language in the place of `LANG`, and the pair in that of the other words."""
+    side = "src" if language == languages[0] else "ref"
+    for word, value in (
+        ("LANG", language),
+        ("SIDE", side),
+        ("SOURCE", languages[0]),
+        ("TARGET", languages[-1]),
+    ):
+        name = name.replace(word, value)
+    return name
+
+
+def expand(names: Iterable[str], languages: Sequence[str]) -> list[str]:
+    """Names, or addresses, filled in for each language; one that is the same for both once.
+
+    >>> expand(["a.LANG", "b-SOURCETARGET-SIDE.LANG"], ["en", "de"])
+    ['a.en', 'a.de', 'b-ende-src.en', 'b-ende-ref.de']
+    """
+    filled = [_fill(name, language, languages) for name in names for language in languages]
     return list(dict.fromkeys(filled))
+
+
+_COLUMNS = re.compile(r"(?P<name>.+)#(?P<columns>\w+(,\w+)+)")
+
+
+def split_columns(name: str) -> tuple[str, tuple[str, ...]]:
+    """A name, and the columns of the table that it is; none for a file of one language.
+
+    >>> split_columns("europarl-v9.de-en.tsv#de,en")
+    ('europarl-v9.de-en.tsv', ('de', 'en'))
+    """
+    match = _COLUMNS.fullmatch(name)
+    return (match["name"], tuple(match["columns"].split(","))) if match else (name, ())
+
+
+def files_named(names: Iterable[str], languages: Sequence[str]) -> list[str]:
+    """The files that a recipe's names stand for, without their columns."""
+    return expand((split_columns(name)[0] for name in names), languages)
 
 
 @dataclass(frozen=True)
@@ -155,6 +200,35 @@ def _extract(item: _Item, target: Path) -> Path:
     return target
 
 
+_COLUMNLESS = 0.1  # of a table's lines: above it, its columns are not those that were named
+
+
+def _column(path: Path, columns: Sequence[str], language: str) -> Iterator[str]:
+    """One column of a table, line by line; empty where a line has not as many columns as named.
+
+    Raises:
+        TextError: the file cannot be read, or too many of its lines have other columns.
+    """
+    place = columns.index(language)
+    odd = lines = 0
+    for line in read_lines(path, strip=False):
+        lines += 1
+        cells = line.split("\t")
+        if len(cells) == len(columns):
+            yield cells[place].strip()
+        else:
+            odd += bool(line.strip())  # an empty line parts documents
+            yield ""
+    if odd > _COLUMNLESS * lines:
+        raise TextError(
+            f"{path}: {odd:,} of {lines:,} lines have not {len(columns)} columns between tabs "
+            f"({', '.join(columns)}). Name its columns behind its name in the recipe, as in "
+            "NAME#de,en"
+        )
+    if odd:
+        logger.warning("%s: %d lines with more or fewer tabs left out", path, odd)
+
+
 # IWSLT's training files: what is no text of the talk. Title and description are text.
 _NOTE = re.compile(r"\s*<(url|keywords|speaker|talkid|reviewer|translator|doc|/doc|transcript|/)")
 _TAG = re.compile(r"</?(title|description)>")
@@ -162,17 +236,19 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
 
 
 def sentences(path: Path, *, markup: bool = False) -> Iterator[str]:
-    """The sentences of a file, out of IWSLT's markup where it has one.
+    """The sentences of a file, out of its markup where it has one.
 
-    Of an `.xml` file these are its `<seg>` elements, entities resolved; of a `train.tags` file its
-    lines, titles and descriptions too, but for those on the talk (`<url>`, `<keywords>`, …).
+    Of an `.xml` or `.sgm` file these are its `<seg>` elements, entities resolved; of IWSLT's
+    `train.tags` its lines, titles and descriptions too, but for those on the talk (`<url>`,
+    `<keywords>`, …); of any other file all lines.
 
     Raises:
         TextError: the file cannot be read, or a `<seg>` is not closed on its line.
     """
-    is_xml = ".xml" in path.name
+    is_xml = ".xml" in path.name or ".sgm" in path.name
+    is_tagged = is_xml or "train.tags" in path.name
     for number, line in enumerate(read_lines(path), 1):
-        if not markup:
+        if not (markup and is_tagged):
             yield line
         elif is_xml:
             match = _SEGMENT.search(line)
@@ -208,7 +284,7 @@ def unpack(
         folder: the downloads, or one's own folder.
         out: folder to write; members of archives go to `members/` in it.
         languages: source and target.
-        splits: names by split, with `LANG` for the language; several are put one behind the other.
+        splits: names by split, as the recipe has them; several are put one behind the other.
         markup: as for :func:`sentences`.
         join: languages that get :func:`join_words`.
 
@@ -222,13 +298,17 @@ def unpack(
     def lines(names: Sequence[str], language: str) -> Iterator[str]:
         for name in names:
             count = 0
-            for item in shelf.find(name.replace("LANG", language)):
+            file, columns = split_columns(name)
+            for item in shelf.find(_fill(file, language, languages)):
                 path = item.file
                 if item.member:
                     path = out / "members" / Path(item.member).name
                     _extract(item, path)
                 logger.info("%s: %s", language, item)
-                for line in sentences(path, markup=markup):
+                text = (
+                    _column(path, columns, language) if columns else sentences(path, markup=markup)
+                )
+                for line in text:
                     count += 1
                     yield join_words(line) if language in join else line
             counts.setdefault(name, {})[language] = count

@@ -15,7 +15,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -26,8 +26,8 @@ __all__ = [
     "TextError",
     "TrainFilter",
     "atomic_writer",
-    "describe",
     "draw",
+    "draw_places",
     "format_statistics",
     "parse_limit",
     "same_sentence",
@@ -101,13 +101,16 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
     """
     with atomic_writer(path) as handle:
         for number, line in enumerate(lines, 1):
-            if "\n" in line or "\r" in line:
-                raise TextError(
-                    f"{path}, line {number}: the sentence holds a line break ({line[:60]!r}); "
-                    "replace it by a space first"
-                )
-            handle.write(line.encode("utf-8"))
-            handle.write(b"\n")
+            _write_line(handle, line, path, number)
+
+
+def _write_line(handle: IO[bytes], line: str, path: str | os.PathLike[str], number: int) -> None:
+    if "\n" in line or "\r" in line:
+        raise TextError(
+            f"{path}, line {number}: the sentence holds a line break ({line[:60]!r}); "
+            "replace it by a space first"
+        )
+    handle.write(line.encode("utf-8") + b"\n")
 
 
 def parse_limit(limit: str | int | None) -> int | None:
@@ -205,70 +208,93 @@ class TrainFilter:
         return None
 
 
-def draw(pairs: Sequence[Pair], limit: str | int | None, seed: int) -> list[Pair]:
-    """The first `limit` pairs of a seeded shuffle, put back into corpus order.
+def draw_places(total: int, limit: str | int | None, seed: int) -> list[int] | None:
+    """The places of the first `limit` of `total` in a seeded shuffle, in order; None: all.
 
     The 5k of one seed are part of its 10k: learning curves grow one corpus.
     """
     count = parse_limit(limit)
-    if count is None or count >= len(pairs):
-        return list(pairs)
-    order = list(range(len(pairs)))
+    if count is None or count >= total:
+        return None
+    order = list(range(total))
     random.Random(seed).shuffle(order)
-    return [pairs[i] for i in sorted(order[:count])]
+    return sorted(order[:count])
 
 
-def _types(lines: Iterable[str]) -> set[str]:
-    return {word for line in lines for word in re.findall(r"\w+", line.lower())}
+def draw(pairs: Sequence[Pair], limit: str | int | None, seed: int) -> list[Pair]:
+    """The first `limit` pairs of a seeded shuffle, put back into corpus order."""
+    places = draw_places(len(pairs), limit, seed)
+    return list(pairs) if places is None else [pairs[i] for i in places]
 
 
-def describe(
-    splits: Mapping[str, Sequence[Pair]], source: str, target: str
-) -> dict[str, dict[str, Any]]:
-    """Pairs, words, mean and longest length, word types and their unseen share, a split and side.
+class _Side:
+    """Lengths and word types of one side of a split, added up line by line."""
 
-    Lengths are in whitespace-separated words; a type is a run of letters or digits in lower case,
-    and `oov_type_rate` the share of a split's types that training never shows (0 for train).
-    """
-    known: dict[str, set[str]] = {}
-    result: dict[str, dict[str, Any]] = {}
-    for split in SPLITS:
-        pairs = splits[split]
-        entry: dict[str, Any] = {"pairs": len(pairs)}
-        for side, language in (("source", source), ("target", target)):
-            lines = [getattr(pair, side) for pair in pairs]
-            lengths = [len(line.split()) for line in lines]
-            types = _types(lines)
-            if split == "train":
-                known[side] = types
-            entry[language] = {
-                "words": sum(lengths),
-                "mean_words": round(sum(lengths) / max(1, len(lengths)), 2),
-                "max_words": max(lengths, default=0),
-                "types": len(types),
-                "oov_type_rate": round(len(types - known[side]) / max(1, len(types)), 4),
-            }
-        result[split] = entry
-    return result
+    def __init__(self) -> None:
+        self.words = self.longest = self.lines = 0
+        self.types: set[str] = set()
+
+    def add(self, line: str) -> None:
+        length = len(line.split())
+        self.lines += 1
+        self.words += length
+        self.longest = max(self.longest, length)
+        self.types.update(re.findall(r"\w+", line.lower()))
+
+    def figures(self, known: set[str]) -> dict[str, Any]:
+        return {
+            "words": self.words,
+            "mean_words": round(self.words / max(1, self.lines), 2),
+            "max_words": self.longest,
+            "types": len(self.types),
+            "oov_type_rate": round(len(self.types - known) / max(1, len(self.types)), 4),
+        }
+
+
+def _write_split(
+    folder: Path, split: str, pairs: Iterable[Pair], languages: Sequence[str], keys: bool
+) -> tuple[_Side, _Side]:
+    """Write a split's files side by side, so that its pairs may come from a generator."""
+    names = [f"{split}.{language}" for language in languages] + [f"{split}.keys"] * keys
+    sides = _Side(), _Side()
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(atomic_writer(folder / name)) for name in names]
+        for number, pair in enumerate(pairs, 1):
+            for side, line in zip(sides, (pair.source, pair.target), strict=True):
+                side.add(line)
+            for file, name, line in zip(
+                files, names, (pair.source, pair.target, pair.key), strict=False
+            ):
+                _write_line(file, line, folder / name, number)
+        if not sides[0].lines:
+            raise TextError(
+                f"no sentence pair is left for {split} in {folder}: give more text, or raise "
+                "max_words and limit"
+            )
+    return sides
 
 
 def write_corpus(
     folder: str | os.PathLike[str],
-    splits: Mapping[str, Sequence[Pair]],
+    splits: Mapping[str, Iterable[Pair]],
     *,
     source: str,
     target: str,
-    statistics: Mapping[str, Any],
+    statistics: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
     keys: bool = True,
 ) -> dict[str, Any]:
     """Write a prepared corpus: two files a split, `SPLIT.keys`, and `statistics.json` last.
 
+    The statistics get, as `splits`, each split's pairs and, of each side, words, mean and longest
+    length in whitespace-separated words, word types (runs of letters or digits in lower case) and
+    `oov_type_rate`, the share of the types that training never shows (0 for train).
+
     Args:
         folder: made if it is missing.
-        splits: the pairs of `train`, `valid` and `test`.
+        splits: the pairs of `train`, `valid` and `test`; each is gone through once.
         source: language code, the source files' extension.
         target: the same of the target.
-        statistics: what the builder knows; :func:`describe`'s figures are added as `splits`.
+        statistics: what the builder knows; a function is called when all pairs are written.
         keys: also write every pair's key, line by line.
 
     Returns:
@@ -278,25 +304,24 @@ def write_corpus(
         TextError: a split is empty, or a file cannot be written.
     """
     folder = Path(folder)
-    for split in SPLITS:
-        if not splits[split]:
-            raise TextError(
-                f"no sentence pair is left for {split} in {folder}: give more text, or raise "
-                "max_words and limit"
-            )
     # A folder whose files are being replaced is not complete.
     with contextlib.suppress(OSError):
         (folder / "statistics.json").unlink()
+    known: tuple[set[str], set[str]] | None = None
+    figures: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
-        write_lines(folder / f"{split}.{source}", (pair.source for pair in splits[split]))
-        write_lines(folder / f"{split}.{target}", (pair.target for pair in splits[split]))
-        if keys:
-            write_lines(folder / f"{split}.keys", (pair.key for pair in splits[split]))
+        sides = _write_split(folder, split, splits[split], (source, target), keys)
+        known = known or (sides[0].types, sides[1].types)
+        figures[split] = {
+            "pairs": sides[0].lines,
+            source: sides[0].figures(known[0]),
+            target: sides[1].figures(known[1]),
+        }
     whole = {
         "source": source,
         "target": target,
-        **statistics,
-        "splits": describe(splits, source, target),
+        **(statistics() if callable(statistics) else statistics),
+        "splits": figures,
     }
     with atomic_writer(folder / "statistics.json") as handle:
         handle.write((json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))

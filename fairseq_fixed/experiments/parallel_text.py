@@ -11,6 +11,7 @@ keeps every line, both sides empty included: hypothesis *n* belongs to line *n* 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import logging
@@ -26,7 +27,8 @@ from fairseq_fixed.experiments.corpus import (
     Pair,
     TextError,
     TrainFilter,
-    draw,
+    atomic_writer,
+    draw_places,
     parse_limit,
     same_sentence,
     write_corpus,
@@ -36,6 +38,7 @@ from fairseq_fixed.experiments.corpus import (
 __all__ = [
     "Pair",
     "TextError",
+    "deal",
     "find_shift",
     "load_parallel",
     "load_tsv",
@@ -165,12 +168,15 @@ def load_tsv(path: StrPath, *, keep_empty: bool = False) -> list[Pair]:
     Raises:
         TextError: the file cannot be read, or a line has another number of columns.
     """
-    pairs: list[Pair] = []
+    return _without_empty(list(_tsv_pairs(path)), str(path), keep_empty)
+
+
+def _tsv_pairs(path: StrPath) -> Iterator[Pair]:
     columns = 0
     for number, line in enumerate(read_lines(path, strip=False), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         if cells == [""]:
-            pairs.append(Pair("", "", str(number)))
+            yield Pair("", "", str(number))
             continue
         columns = columns or len(cells)
         if len(cells) != columns or columns not in (2, 3):
@@ -180,8 +186,34 @@ def load_tsv(path: StrPath, *, keep_empty: bool = False) -> list[Pair]:
                 f"with a key before them or not): {line[:60]!r}. Remove tabs inside sentences"
             )
         source, target = cells[-2:]
-        pairs.append(Pair(source, target, cells[0] if columns == 3 else str(number)))
-    return _without_empty(pairs, str(path), keep_empty)
+        yield Pair(source, target, cells[0] if columns == 3 else str(number))
+
+
+def _stream(paths: Sequence[StrPath]) -> Iterator[Pair]:
+    """The pairs of two files, or of a TSV, without those with an empty side; none is kept.
+
+    Raises:
+        TextError: as :func:`load_parallel` and :func:`load_tsv`, but that a side without any text
+            leaves no pairs.
+    """
+    empty = 0
+    pairs = _tsv_pairs(paths[0]) if len(paths) == 1 else _parallel_pairs(*paths)
+    for pair in pairs:
+        if pair.source and pair.target:
+            yield pair
+        else:
+            empty += 1
+    if empty:
+        names = " and ".join(map(str, paths))
+        logger.warning("%s: %d pairs with an empty side dropped", names, empty)
+
+
+def _parallel_pairs(source_path: StrPath, target_path: StrPath) -> Iterator[Pair]:
+    both = itertools.zip_longest(read_lines(source_path), read_lines(target_path))
+    for number, (source, target) in enumerate(both, 1):
+        if source is None or target is None:
+            load_parallel(source_path, target_path)  # says where the two part ways
+        yield Pair(source, target, str(number))
 
 
 def _without_empty(pairs: list[Pair], name: str, keep_empty: bool) -> list[Pair]:
@@ -301,6 +333,22 @@ def write_parallel(source_path: StrPath, target_path: StrPath, pairs: Iterable[P
     write_lines(target_path, (pair.target for pair in pairs))
 
 
+def deal(path: StrPath, parts: Sequence[StrPath]) -> None:
+    """Deal a file's lines out to several files, one after the other; none is left empty.
+
+    Raises:
+        TextError: fewer lines than files, or a file cannot be read or written.
+    """
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(atomic_writer(part)) for part in parts]
+        count = 0
+        for file, line in zip(itertools.cycle(files), read_lines(path), strict=False):
+            file.write(line.encode("utf-8") + b"\n")
+            count += 1
+        if count < len(parts):
+            raise TextError(f"{path} has {count} lines, too few for {len(parts)} parts")
+
+
 def prepare_custom(
     out: StrPath,
     *,
@@ -339,38 +387,45 @@ def prepare_custom(
     parse_limit(limit)
     if source == target:
         raise TextError(f"source and target language are both {source!r}: their files would clash")
-    candidates = _load("train", train)
     chosen: dict[str, list[Pair]] = {}
     if valid:
         chosen["valid"] = _load("valid", valid)
     if test:
         chosen["test"] = _load("test", test, keep_empty=True)
     wanted = [split for split in ("test", "valid") if split not in chosen]
+    candidates: list[Pair] = []
     if wanted:
+        candidates = _load("train", train)
         chosen.update(_draw_held_out(candidates, wanted, held_out, seed, chosen))
+    else:
+        _check_files("train", train)
     held = [*chosen["valid"], *chosen["test"]]
     drawn = {id(pair) for pair in held}
-    keep = TrainFilter(held, max_words=max_words, max_ratio=max_ratio)
-    allowed = list(keep(pair for pair in candidates if id(pair) not in drawn))
-    kept = draw(allowed, limit, seed)
-    dropped = {**keep.dropped, "over the limit": len(allowed) - len(kept)}
-    logger.info(
-        "%d of %d pairs train; dropped: %s",
-        len(kept),
-        len(candidates),
-        ", ".join(f"{reason} {count}" for reason, count in dropped.items() if count) or "none",
-    )
-    if not kept:
+
+    def allowed() -> tuple[TrainFilter, Iterator[Pair]]:
+        """The pairs that may train; a corpus with splits of its own is not kept in memory."""
+        keep = TrainFilter(held, max_words=max_words, max_ratio=max_ratio)
+        pairs = (p for p in candidates if id(p) not in drawn) if wanted else _stream(train)
+        return keep, keep(pairs)
+
+    keep, pairs = allowed()
+    total = 0
+    places: list[int] | None = None
+    if parse_limit(limit) is not None:
+        total = sum(1 for _ in pairs)
+        places = draw_places(total, limit, seed)
+        keep, pairs = allowed()
+    kept = _at(pairs, places)
+    first = next(kept, None)
+    if first is None:
         raise TextError(
-            f"no pair of {' and '.join(map(str, train))} is left to train on; dropped: {dropped}. "
-            "Raise max_words or max_ratio, or give other valid and test files"
+            f"no pair of {' and '.join(map(str, train))} is left to train on; dropped: "
+            f"{keep.dropped}. Raise max_words or max_ratio, or give other valid and test files"
         )
-    return write_corpus(
-        out,
-        {"train": kept, "valid": chosen["valid"], "test": chosen["test"]},
-        source=source,
-        target=target,
-        statistics={
+
+    def statistics() -> dict[str, Any]:
+        over = 0 if places is None else total - len(places)
+        return {
             "files": {
                 split: [Path(path).name for path in paths]
                 for split, paths in (("train", train), ("valid", valid), ("test", test))
@@ -380,14 +435,50 @@ def prepare_custom(
             "max_ratio": max_ratio,
             "limit": parse_limit(limit),
             "held_out": held_out if wanted else None,
-            "dropped_from_train": dropped,
+            "dropped_from_train": {**keep.dropped, "over the limit": over},
+        }
+
+    whole = write_corpus(
+        out,
+        {
+            "train": itertools.chain([first], kept),
+            "valid": chosen["valid"],
+            "test": chosen["test"],
         },
+        source=source,
+        target=target,
+        statistics=statistics,
     )
+    dropped = whole["dropped_from_train"]
+    logger.info(
+        "%d of %d pairs train; dropped: %s",
+        whole["splits"]["train"]["pairs"],
+        whole["splits"]["train"]["pairs"] + sum(dropped.values()),
+        ", ".join(f"{reason} {count}" for reason, count in dropped.items() if count) or "none",
+    )
+    return whole
+
+
+def _at(pairs: Iterable[Pair], places: Sequence[int] | None) -> Iterator[Pair]:
+    """The pairs at these places, which ascend; None: all of them, to the last."""
+    if places is None:
+        yield from pairs
+        return
+    wanted = iter(places)
+    next_place = next(wanted, None)
+    for place, pair in enumerate(pairs):
+        if place == next_place:
+            yield pair
+            next_place = next(wanted, None)
+
+
+def _check_files(split: str, paths: Sequence[StrPath]) -> None:
+    if isinstance(paths, (str, os.PathLike)) or len(paths) not in (1, 2):
+        raise TextError(f"{split} is {paths!r}: give [source file, target file], or one [TSV file]")
 
 
 def _load(split: str, paths: Sequence[StrPath], *, keep_empty: bool = False) -> list[Pair]:
-    if isinstance(paths, (str, os.PathLike)) or len(paths) not in (1, 2):
-        raise TextError(f"{split} is {paths!r}: give [source file, target file], or one [TSV file]")
+    _check_files(split, paths)
     if len(paths) == 1:
         return load_tsv(paths[0], keep_empty=keep_empty)
     return load_parallel(paths[0], paths[1], keep_empty=keep_empty)

@@ -184,6 +184,16 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     fetch(server, tmp_path / "file.bin", checksum=SHA256)
 
 
+def test_an_md5_is_checked_and_the_sha256_recorded_all_the_same(server, tmp_path):
+    path, md5 = tmp_path / "file.bin", hashlib.md5(CONTENT).hexdigest()
+    entry = download.download(f"{server.url()}#md5={md5}", path, pause=0.01)
+    assert entry["verified"] and entry["sha256"] == SHA256
+    assert (tmp_path / "file.bin.sha256").read_text() == f"{SHA256}  file.bin\n"
+    with pytest.raises(download.DownloadError, match=rf"wrong checksum, MD5 {md5} where 00"):
+        download.download(f"{server.url()}#md5={'0' * 32}", path, pause=0.01)
+    assert not path.exists()
+
+
 def test_a_missing_file_is_said_at_once(server, tmp_path):
     server.misbehave = {"all": 404}
     with pytest.raises(download.DownloadError, match=r"is not there: .*404.*data\.path=DIR"):
@@ -227,6 +237,7 @@ def test_a_web_page_is_no_archive(server, tmp_path):
         ("file:///etc/passwd", "no http or https address"),
         ("https://example.org/", "names no file"),
         ("https://example.org/file#sha256=12", "64 hexadecimal digits"),
+        ("https://example.org/file#md5=" + "0" * 64, "or md5= and 32"),
     ],
 )
 def test_addresses_that_cannot_be(url, message):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fairseq_fixed.experiments import corpus
 from fairseq_fixed.experiments.corpus import Pair, TextError, TrainFilter, draw, parse_limit
 from fairseq_fixed.experiments.parallel_text import (
+    deal,
     find_shift,
     load_parallel,
     load_tsv,
@@ -369,6 +370,59 @@ def test_given_splits_are_used_and_the_test_set_keeps_its_lines(tmp_path, caplog
     assert not set(read(tmp_path / "out", "train")) & set(rows[:50])
     assert statistics["dropped_from_train"]["held out"] >= 50
     assert "held out" in caplog.text
+
+
+@pytest.mark.parametrize("limit", [None, 70, 10_000])
+@pytest.mark.parametrize("tsv", [False, True])
+def test_what_is_streamed_is_what_filter_and_draw_leave(tmp_path, tsv, limit, caplog):
+    rows = sentences(200) + sentences(50) + [("", "x1"), ("w1", "x1 " * 40)] * 3
+    given = sentences(20, seed=9)
+    pairs = [Pair(a, b.strip(), str(i)) for i, (a, b) in enumerate(rows, 1) if a and b]
+    held = [Pair(*row) for row in given]
+    keep = TrainFilter(held, max_words=9, max_ratio=2)
+    expected = draw(list(keep(pairs)), limit, 1)
+    train = store(tmp_path, "train", rows)
+    if tsv:
+        train = [write(tmp_path / "t.tsv", "".join(f"{a}\t{b}\n" for a, b in rows))]
+    statistics = prepare_custom(
+        tmp_path / "out",
+        source="aa",
+        target="bb",
+        train=train,
+        valid=store(tmp_path, "valid", given[:10]),
+        test=store(tmp_path, "test", given[10:]),
+        limit=limit,
+        max_words=9,
+        max_ratio=2,
+    )
+    assert read(tmp_path / "out", "train") == [(p.source, p.target) for p in expected]
+    assert (tmp_path / "out/train.keys").read_text().split() == [p.key for p in expected]
+    dropped = statistics["dropped_from_train"]
+    assert dropped.pop("over the limit") == sum(1 for _ in pairs) - len(expected) - sum(
+        dropped.values()
+    )
+    assert dropped == keep.dropped and dropped["duplicate"] and dropped["too long"]
+    assert "3 pairs with an empty side dropped" in caplog.text
+
+
+def test_a_streamed_corpus_whose_sides_part_ways_is_said(tmp_path):
+    rows = sentences(100)
+    train = store(tmp_path, "t", rows)
+    write(train[1], "".join(row[1] + "\n" for row in rows[:60] + rows[61:]))
+    given = {n: store(tmp_path, n, sentences(5, seed=3)) for n in ("valid", "test")}
+    with pytest.raises(TextError, match=r"100 lines and .* 99: .* shifted from about line 6\d"):
+        prepare_custom(tmp_path / "o", source="aa", target="bb", train=train, **given)
+    assert not (tmp_path / "o/train.aa").exists()
+
+
+def test_lines_are_dealt_out_evenly(tmp_path):
+    file = write(tmp_path / "f", "".join(f"{i}\n" for i in range(10)))
+    parts = [tmp_path / f"part{i}" for i in range(3)]
+    deal(file, parts)
+    assert [part.read_text().split() for part in parts] == [list("0369"), list("147"), list("258")]
+    with pytest.raises(TextError, match="has 10 lines, too few for 11 parts"):
+        deal(file, [tmp_path / f"p{i}" for i in range(11)])
+    assert not list(tmp_path.glob("p[0-9]*"))
 
 
 def test_errors_of_custom_corpora(tmp_path):
