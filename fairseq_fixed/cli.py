@@ -6,6 +6,7 @@ import logging
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,14 +67,12 @@ def run(
     """Run a recipe from raw text to a table; started again, it goes on where it was."""
     from fairseq_fixed.experiments import session
     from fairseq_fixed.experiments.recipe import load
-    from fairseq_fixed.experiments.stages import compile_plan
 
+    if dry_run:
+        _print_driver(recipe, overrides or ())
+        return
     experiment = load(recipe, overrides or ())
     folder = session.run_folder(experiment)
-    if dry_run:
-        threads = session.choose_resources(experiment).threads
-        typer.echo(session.script(experiment, compile_plan(experiment), threads), nl=False)
-        return
     typer.echo(f"{experiment.name}: {_systems(experiment)} in {folder}")
     try:
         ran = session.run_session(experiment, folder, _view(plain), redo or ())
@@ -88,6 +87,16 @@ def run(
     if not ran:
         typer.echo("All is done already.")
     _show_report(folder)
+
+
+def _print_driver(recipe: str, overrides: Sequence[str]) -> None:
+    """Print a recipe's commands as a script that fits any machine."""
+    from fairseq_fixed.experiments.recipe import load
+    from fairseq_fixed.experiments.script import render_driver
+    from fairseq_fixed.experiments.stages import compile_plan
+
+    experiment = load(recipe, overrides, tools=False)
+    typer.echo(render_driver(experiment, compile_plan(experiment), overrides), nl=False)
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)

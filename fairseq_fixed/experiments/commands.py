@@ -1,30 +1,45 @@
-"""A stage's command as a process gets it, and as a shell script shows it."""
+"""A stage's command as a process gets it, and as bash reads it."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.plan import Plan
+from fairseq_fixed.experiments.plan import Plan, Stage
 
-__all__ = ["environment", "expand", "fill", "merged", "render_script"]
+__all__ = [
+    "ALLOCATOR",
+    "THREAD_VARIABLES",
+    "batches",
+    "environment",
+    "expand",
+    "fill",
+    "launched",
+    "merged",
+    "render_stages",
+]
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Keep freed memory. By default glibc gives large blocks (a batch's logits) back to the kernel at
 # once and gets them again, page by page, a few times an update: about a fifth of a small model's
 # training time on a CPU. Other C libraries ignore these.
-_ALLOCATOR = {
+ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "10000000000",
     "MALLOC_TOP_PAD_": "67108864",
 }
+
+
+_LINE = 60  # characters of a script's line, about
+_SHARE = re.compile(r"\{update_freq:(\d+)\}")
 
 
 def environment(threads: int) -> dict[str, str]:
@@ -33,16 +48,22 @@ def environment(threads: int) -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(p for p in paths if p)),
         "PYTHONUNBUFFERED": "1",
-        **{name: str(threads) for name in _THREAD_VARIABLES},
-        **_ALLOCATOR,
+        **{name: str(threads) for name in THREAD_VARIABLES},
+        **ALLOCATOR,
     }
 
 
-def expand(argv: tuple[str, ...]) -> list[str]:
-    """Return a stage's argv with its program and folders filled in.
+def launched(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that `launch` starts, or the command itself where nothing launches it."""
+    argv = tuple(argv)
+    return argv[argv.index("--") + 1 :] if "launch" in argv[:4] else argv
+
+
+def expand(argv: tuple[str, ...], devices: int = 1) -> list[str]:
+    """Return a stage's argv with its program, folders and devices filled in.
 
     Raises:
-        ExperimentError: the program is not there.
+        ExperimentError: the program is not there, or the devices cannot share the batches.
     """
     program, *rest = argv
     if program == "python":
@@ -56,42 +77,51 @@ def expand(argv: tuple[str, ...]) -> list[str]:
             "pip install 'fairseq-fixed-attention[fairseq]', or with scripts/bootstrap.sh in a "
             "clone"
         )
-    return [found, *(fill(word) for word in rest)]
+    return [found, *(fill(word, devices) for word in rest)]
 
 
-def fill(word: str) -> str:
-    """Return a word of a stage's argv with its folders filled in."""
+def fill(word: str, devices: int = 1) -> str:
+    """Return a word of a stage's argv with its folders and devices filled in.
+
+    Raises:
+        ExperimentError: the devices cannot share the batches equally.
+    """
     if "{plugin}" in word:
         word = word.replace("{plugin}", str(resources.plugin_folder()))
     if "{data}" in word:
         word = word.replace("{data}", str(resources.data_folder()))
-    return word
+    if share := _SHARE.fullmatch(word):
+        count = int(share[1])
+        if count % devices:
+            fitting = [str(n) for n in range(1, devices) if count % n == 0]
+            raise ExperimentError(
+                f"train.batch_tokens makes {count} batches an update, which {devices} GPUs cannot "
+                f"share equally. Let CUDA_VISIBLE_DEVICES name {' or '.join(fitting)} of them, or "
+                "change train.max_tokens or train.batch_tokens"
+            )
+        return str(count // devices)
+    return word.replace("{devices}", str(devices))
 
 
-def render_script(
-    plan: Plan, *, title: str, threads: int, files: Mapping[str, str] | None = None
-) -> str:
-    """Return the plan as a bash script that stands in the run's folder and does all of it.
+def batches(plan: Plan) -> int | None:
+    """Return how many batches of an update the plan's trainings share among all GPUs, if any."""
+    for stage in plan:
+        for word in stage.argv:
+            if share := _SHARE.fullmatch(word):
+                return int(share[1])
+    return None
+
+
+def render_stages(plan: Plan, files: Mapping[str, str] | None = None) -> list[str]:
+    """Return the lines of bash that do a plan, in the run's folder.
+
+    They use `$PLUGIN` and `$DATA`, and `$DEVICES` where :func:`batches` are shared.
 
     Args:
         plan: the stages.
-        title: a comment at the top.
-        threads: CPU threads of each command.
         files: text files that commands read and no command writes, by path.
     """
-    env = environment(threads)
-    lines = [
-        "#!/usr/bin/env bash",
-        f"# {title}",
-        "# Every command of the run, in an order that works, in the folder that this file lies in.",
-        "set -euo pipefail",
-        'cd "$(dirname "${BASH_SOURCE[0]}")"',
-        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
-        f"PLUGIN={shlex.quote(str(resources.plugin_folder()))}",
-        f"DATA={shlex.quote(_data_folder())}",
-        *(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
-        "mkdir -p logs",
-    ]
+    lines = ["mkdir -p logs"]
     for path, text in (files or {}).items():
         lines += [
             "",
@@ -100,38 +130,43 @@ def render_script(
             "END_OF_FILE",
         ]
     for stage in plan:
-        lines += ["", f"# {stage.name}", *_folders(stage.outputs), _command(stage.argv, stage.log)]
-    return "\n".join(lines) + "\n"
+        lines += ["", f"# {stage.name}", *_folders(stage), _command(stage)]
+    return lines
 
 
-def _data_folder() -> str:
-    try:
-        return str(resources.data_folder())
-    except FileNotFoundError:
-        return "data-folder-not-found"
+def _folders(stage: Stage) -> list[str]:
+    """Make the folders of what a stage writes; started again, it must not find its own output."""
+    own = sorted(o.rstrip("/") for o in stage.outputs if o.endswith("/"))
+    others = {str(Path(o).parent) for o in stage.outputs if not o.endswith("/")}
+    lines = [f"rm -rf {shlex.join(own)}"] if own and not stage.resumable else []
+    folders = sorted({*own, *others} - {"."})
+    return lines + ([f"mkdir -p {shlex.join(folders)}"] if folders else [])
 
 
-def _folders(outputs: tuple[str, ...]) -> list[str]:
-    folders = sorted({o.rstrip("/") if o.endswith("/") else str(Path(o).parent) for o in outputs})
-    return [f"mkdir -p {shlex.join(folders)}"] if folders else []
-
-
-def _command(argv: tuple[str, ...], log: str) -> str:
-    words = [_quote(word) for word in argv]
+def _command(stage: Stage) -> str:
+    words = [_quote(word) for word in stage.argv]
     lines: list[str] = []
     current = ""
     for word in words:
-        # An option and its values stay together.
-        if current and word.startswith("--") and len(current) + len(word) > 60:
+        # An option and its values stay together, but for long lists.
+        long = len(current) + len(word) > _LINE
+        if current and long and (word.startswith("--") or len(word) > _LINE):
             lines.append(current)
             current = ""
         current = f"{current} {word}" if current else word
     lines.append(current)
-    return " \\\n  ".join(lines) + f" \\\n  2>&1 | tee {shlex.quote(log)}"
+    tee = "tee -a" if stage.resumable else "tee"  # what came before belongs to the curve
+    return " \\\n  ".join(lines) + f" \\\n  2>&1 | {tee} {shlex.quote(stage.log)}"
 
 
 def _quote(word: str) -> str:
-    for mark, variable in (("{plugin}", "$PLUGIN"), ("{data}", "$DATA")):
+    if share := _SHARE.fullmatch(word):
+        return f'"$(({share[1]} / DEVICES))"'
+    for mark, variable in (
+        ("{plugin}", "$PLUGIN"),
+        ("{data}", "$DATA"),
+        ("{devices}", "$DEVICES"),
+    ):
         if mark in word:
             return '"' + word.replace(mark, variable) + '"'
     return shlex.quote(word)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.systems import render_flags
 
-__all__ = ["READING", "budget", "number", "optimiser", "positions", "size"]
+__all__ = ["READING", "budget", "number", "optimiser", "positions", "processes", "size"]
 
 # fairseq drops the last batch of a data set, the longest sentences, if its size is no multiple of 8
 # (0.12.3 and main do): without this option up to 7 test sentences get no translation.
@@ -65,7 +65,7 @@ def optimiser(experiment: Experiment) -> tuple[str, ...]:
     """Return the options of the optimiser, its schedule, the batches and the loss."""
     train = experiment.recipe.train
     options: tuple[str, ...] = (
-        "--max-tokens", str(train.max_tokens), "--update-freq", str(train.update_freq),
+        "--max-tokens", str(train.max_tokens), "--update-freq", _update_freq(experiment),
         "--optimizer", train.optimizer,
         "--lr", number(train.lr), "--lr-scheduler", train.lr_scheduler,
         "--clip-norm", number(train.clip_norm), "--weight-decay", number(train.weight_decay),
@@ -76,6 +76,31 @@ def optimiser(experiment: Experiment) -> tuple[str, ...]:
         options += ("--adam-betas", train.adam_betas)
     if train.warmup_updates:
         options += ("--warmup-updates", str(train.warmup_updates))
+    return options
+
+
+def _update_freq(experiment: Experiment) -> str:
+    """Return how many batches an update has on each device."""
+    train = experiment.recipe.train
+    if train.batch_tokens is None:
+        return str(train.update_freq)
+    batches = train.batch_tokens // train.max_tokens
+    if train.processes == "all":
+        return f"{{update_freq:{batches}}}"
+    return str(batches // train.processes)
+
+
+def processes(experiment: Experiment) -> tuple[str, ...]:
+    """Return the options of a training on several devices, and those of its precision."""
+    train = experiment.recipe.train
+    options: tuple[str, ...] = ()
+    if train.processes == "all":
+        options += ("--distributed-world-size", "{devices}")
+    if train.processes != 1:
+        # the one that is the same on GPUs and CPUs, and that minds no unused parameters
+        options += ("--ddp-backend", "legacy_ddp")
+    if train.precision == "fp16":
+        options += ("--fp16",)
     return options
 
 

@@ -38,13 +38,14 @@ def parse_options(stages: Iterable[Stage]) -> dict[str, dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     errors: list[str] = []
     for stage in stages:
-        if stage.argv[0] not in makers:
+        program, *words = commands.launched(stage.argv)
+        if program not in makers:
             continue
         said = io.StringIO()
-        words = [commands.fill(word) for word in stage.argv[1:]]
+        words = [commands.fill(word) for word in words]
         try:
             with contextlib.redirect_stderr(said):
-                parsed = options.parse_args_and_arch(makers[stage.argv[0]](), input_args=words)
+                parsed = options.parse_args_and_arch(makers[program](), input_args=words)
         except SystemExit:
             wrong = [line for line in said.getvalue().splitlines() if "error: " in line]
             message = wrong[-1].partition("error: ")[2] if wrong else said.getvalue()[-300:]

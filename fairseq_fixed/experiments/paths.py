@@ -6,6 +6,7 @@ __all__ = [
     "AVERAGED",
     "BINARY",
     "COMMANDS",
+    "DICTIONARY",
     "DOWNLOAD",
     "GENERATED",
     "HYPOTHESES",
@@ -17,11 +18,13 @@ __all__ = [
     "REPORT",
     "RESULT",
     "SCORE",
+    "SHARDS",
     "SIGNIFICANCE",
     "SPLITS",
     "STATISTICS",
     "SUBWORDS",
     "TEXT",
+    "binary",
     "checkpoints",
     "seed_folder",
     "stage_name",
@@ -34,6 +37,8 @@ DOWNLOAD = "data/download"  # files as their publisher has them
 TEXT = "data/text"  # their sentences, two files a split
 RAW = "data/raw"  # checked, cleaned, filtered
 SUBWORDS = "data/subwords"
+SHARDS = "data/shards"  # the training text in parts, for corpora that have them
+DICTIONARY = "data/dict"  # the same: one dictionary for all parts
 BINARY = "data/bin"
 REPORT = "report"
 SIGNIFICANCE = "report/significance.json"
@@ -48,6 +53,11 @@ SCORE = "score.json"
 STATISTICS = "statistics.json"  # what the scores are made of, a sentence
 LENGTHS = "lengths.json"  # the scores by length
 RESULT = "result.json"
+
+
+def binary(shard: int) -> str:
+    """Return the folder of a part of the binary data; the first has valid and test, too."""
+    return BINARY if shard == 1 else f"{BINARY}{shard}"
 
 
 def seed_folder(slug: str, seed: int) -> str:

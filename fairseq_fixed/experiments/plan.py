@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["Plan", "Stage"]
 
@@ -15,7 +16,9 @@ class Stage:
     Attributes:
         name: unique in the plan; names the log and the stamp, so a slug.
         argv: the command, run in the run's folder. `{plugin}` and `{data}` stand for the package's
-            folder and that of the corpus builders, so that a stamp outlives a move of the clone.
+            folder and that of the corpus builders, so that a stamp outlives a move of the clone;
+            `{devices}` for the number of GPUs that the stage works on, `{update_freq:8}` for its
+            share of 8 batches, so that a stamp outlives a change of machine.
         inputs: files read, relative to the run's folder or absolute. A stage needs every stage
             that writes one of them.
         outputs: files written, and folders (ending in `/`), which are wiped before a fresh start.
@@ -25,6 +28,7 @@ class Stage:
             there is nothing left to do.
         grows: an option of the command whose number may be raised without starting afresh.
         device: whether the command uses a GPU where there is one.
+        processes: of such a command, a GPU each; `all`: every GPU there is.
         steps: how many updates or lines the command works through, for the progress view.
         watch: file to read the progress from, where it is not the log.
     """
@@ -38,6 +42,7 @@ class Stage:
     before_resume: tuple[str, ...] = ()
     grows: str | None = None
     device: bool = False
+    processes: int | Literal["all"] = 1
     steps: int | None = None
     watch: str | None = None
 

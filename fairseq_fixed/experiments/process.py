@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["start", "terminate_all"]
+__all__ = ["dying_with_parent", "start", "terminate_all"]
 
 _PATIENCE = 10.0  # seconds from SIGTERM to SIGKILL
 _PR_SET_PDEATHSIG = 1
 
 
-def _dying_with_parent() -> Callable[[], None] | None:
+def dying_with_parent() -> Callable[[], None] | None:
     """Return what a child calls so that Linux kills it when its parent dies, even by SIGKILL."""
     if not sys.platform.startswith("linux"):
         return None
@@ -56,7 +56,7 @@ def start(argv: list[str], folder: Path, log: Path, env: Mapping[str, str]) -> s
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_dying_with_parent(),
+            preexec_fn=dying_with_parent(),
         )
 
 

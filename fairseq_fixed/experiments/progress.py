@@ -37,8 +37,9 @@ def format_seconds(seconds: float) -> str:
 class StageProgress:
     """One running stage, as seen from outside: its log and what it writes."""
 
-    def __init__(self, stage: Stage, folder: Path, steps: int | None = None):
+    def __init__(self, stage: Stage, folder: Path, steps: int | None = None, name: str = ""):
         self.stage = stage
+        self.name = name or stage.name
         self.started = time.monotonic()
         self.log = TrainingLog()
         self.lines = 0
@@ -145,7 +146,7 @@ class PlainView:
         """Show how running stages are going."""
         now = time.monotonic()
         for progress in running:
-            name = progress.stage.name
+            name = progress.name
             if now < self._next.setdefault(name, now + _PLAIN_INTERVAL):
                 continue
             self._next[name] = now + _PLAIN_INTERVAL
@@ -221,9 +222,9 @@ class LiveView:
             cells = [figures.get(column, "") for column in columns]
             elapsed = format_seconds(progress.elapsed)
             if wide:
-                table.add_row(progress.stage.name, bar, *cells, elapsed)
+                table.add_row(progress.name, bar, *cells, elapsed)
             else:
-                table.add_row(progress.stage.name, *cells[:-1], cells[-1] or f"({elapsed})")
+                table.add_row(progress.name, *cells[:-1], cells[-1] or f"({elapsed})")
         return table
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,22 @@ from fairseq_fixed.experiments.schema import Recipe
 from fairseq_fixed.experiments.systems import System, parse_systems
 from fairseq_fixed.experiments.validation import build, nearest
 
-__all__ = ["Experiment", "compose", "dump", "load", "read", "recipe_files"]
+__all__ = [
+    "Experiment",
+    "check",
+    "compose",
+    "dump",
+    "load",
+    "name_of",
+    "read",
+    "reading",
+    "recipe_files",
+    "require_hydra",
+]
 
 logger = logging.getLogger(__name__)
+
+_GROUPS = ("recipe", "sweep")  # folders of configs/
 
 
 @dataclass(frozen=True)
@@ -45,12 +58,38 @@ class Experiment:
     @property
     def tokenizer(self) -> str:
         """BLEU's tokenizer."""
-        return self.recipe.score.tokenize or TOKENIZERS.get(self.recipe.target, ("13a", None))[0]
+        return self.recipe.score.tokenize or TOKENIZERS.get(self.recipe.target, "13a")
 
 
 def recipe_files() -> list[Path]:
-    """Return the recipes that come with the project."""
-    return sorted((resources.configs_folder() / "recipe").glob("*.yaml"))
+    """Return the recipes that come with the project, and the sweeps behind them."""
+    folder = resources.configs_folder()
+    return [file for group in _GROUPS for file in sorted((folder / group).glob("*.yaml"))]
+
+
+def name_of(recipe: str) -> str:
+    """Return the name of a recipe that is given by its name or its file."""
+    return Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe
+
+
+def require_hydra() -> None:
+    """Check that there is a Hydra that can compose recipes.
+
+    Raises:
+        ExperimentError: there is none, or an old one.
+    """
+    try:
+        import hydra
+    except ImportError:
+        raise ExperimentError(
+            "recipes need hydra-core 1.2 or newer; it comes with the extras [recipes] and [fairseq]"
+        ) from None
+
+    if tuple(int(part) for part in hydra.__version__.split(".")[:2]) < (1, 2):
+        raise ExperimentError(
+            f"recipes need hydra-core 1.2 or newer, found {hydra.__version__} (stock fairseq 0.12 "
+            "pins it); the extra fairseq-fixed-attention[fairseq] brings a fairseq that takes 1.3"
+        )
 
 
 def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -65,18 +104,7 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ExperimentError: there is no such recipe, or Hydra refuses an override.
     """
-    try:
-        import hydra
-    except ImportError:
-        raise ExperimentError(
-            "recipes need hydra-core 1.2 or newer; it comes with the extras [recipes] and [fairseq]"
-        ) from None
-
-    if tuple(int(part) for part in hydra.__version__.split(".")[:2]) < (1, 2):
-        raise ExperimentError(
-            f"recipes need hydra-core 1.2 or newer, found {hydra.__version__} (stock fairseq 0.12 "
-            "pins it); the extra fairseq-fixed-attention[fairseq] brings a fairseq that takes 1.3"
-        )
+    require_hydra()
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -91,13 +119,13 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
             raise ExperimentError(f"there is no file {recipe}")
         folder, name = file.resolve().parent, file.stem
     else:
-        names = [f.stem for f in recipe_files()]
-        if recipe not in names:
+        groups = {f.stem: f.parent.name for f in recipe_files()}
+        if recipe not in groups:
             raise ExperimentError(
-                f"there is no recipe {recipe!r}; {nearest(recipe, names)} "
+                f"there is no recipe {recipe!r}; {nearest(recipe, groups)} "
                 "(fairseq-fixed recipes lists them; a path ending in .yaml names one's own)"
             )
-        folder, name = configs, f"recipe/{recipe}"
+        folder, name = configs, f"{groups[recipe]}/{recipe}"
     try:
         words = [f"hydra.searchpath=[file://{configs}]", *_adding(overrides, configs)]
         GlobalHydra.instance().clear()
@@ -125,18 +153,15 @@ def _without_blanks(content: Mapping[Any, Any]) -> dict[str, Any]:
 def _adding(overrides: Sequence[str], configs: Path) -> list[str]:
     """Turn `key=value` into Hydra's `++key=value`, unless the key is a group of files."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
 
     words = []
     parser = OverridesParser.create()
     for text in overrides:
-        try:
-            parsed = parser.parse_override(text)
-        except HydraException as error:
+        parsed = reading(text, parser.parse_override)
+        if parsed.is_sweep_override():
             raise ExperimentError(
-                f"cannot read the override {text!r}: {error}. Overrides look like "
-                "train.max_update=500 or systems=[vanilla,7f+1l]"
-            ) from error
+                f"{text} gives several values: with -m, fairseq-fixed run takes them one by one"
+            )
         key = parsed.key_or_group
         is_file_choice = (
             isinstance(parsed._value, str) and (configs / key / f"{parsed._value}.yaml").is_file()
@@ -146,17 +171,36 @@ def _adding(overrides: Sequence[str], configs: Path) -> list[str]:
     return words
 
 
-def load(recipe: str, overrides: Sequence[str] = ()) -> Experiment:
+def reading(text: str, parse: Callable[[str], Any]) -> Any:
+    """Return what Hydra makes of an override.
+
+    Raises:
+        ExperimentError: it cannot be read.
+    """
+    from hydra.errors import HydraException
+
+    try:
+        return parse(text)
+    except HydraException as error:
+        raise ExperimentError(
+            f"cannot read the override {text!r}: {error}. Overrides look like "
+            "train.max_update=500 or systems=[vanilla,7f+1l]"
+        ) from error
+
+
+def load(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True) -> Experiment:
     """Compose and check a recipe.
+
+    Args:
+        recipe: as for :func:`compose`.
+        overrides: as for :func:`compose`.
+        tools: as for :func:`check`.
 
     Raises:
         ExperimentError: it cannot be composed.
         RecipeError: everything that is wrong with it.
     """
-    return check(
-        Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe,
-        compose(recipe, overrides),
-    )
+    return check(name_of(recipe), compose(recipe, overrides), tools=tools)
 
 
 def read(folder: Path) -> Experiment:
@@ -177,7 +221,7 @@ def read(folder: Path) -> Experiment:
     if not isinstance(content, dict):
         raise ExperimentError(f"{file} holds no recipe")
     name = str(content.pop("name", file.parent.name))
-    return check(name, content, files=False)
+    return check(name, content, files=False, tools=False)
 
 
 def dump(experiment: Experiment) -> str:
@@ -186,13 +230,16 @@ def dump(experiment: Experiment) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 
 
-def check(name: str, content: Mapping[str, Any], *, files: bool = True) -> Experiment:
+def check(
+    name: str, content: Mapping[str, Any], *, files: bool = True, tools: bool = True
+) -> Experiment:
     """Return the experiment that plain data describes.
 
     Args:
         name: the recipe's name.
         content: keys and values, as composed.
         files: whether the data files must be there.
+        tools: whether what scoring needs must be installed.
 
     Raises:
         RecipeError: everything that is wrong with it.
@@ -201,7 +248,7 @@ def check(name: str, content: Mapping[str, Any], *, files: bool = True) -> Exper
     recipe = build(Recipe, content, "", errors)
     if recipe is None:
         raise RecipeError(name, errors)
-    check_settings(recipe, errors, files=files)
+    check_settings(recipe, errors, files=files, tools=tools)
     systems = parse_systems(
         recipe.systems, recipe.model, resources.configs_folder() / "model", errors
     )

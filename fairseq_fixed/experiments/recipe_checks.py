@@ -6,28 +6,40 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_fixed.experiments.archives import Shelf, expand
+from fairseq_fixed.experiments.archives import Shelf, files_named, split_columns
 from fairseq_fixed.experiments.corpus import TextError, parse_limit
-from fairseq_fixed.experiments.schema import ArchiveData, CustomData, Recipe, SwordData
+from fairseq_fixed.experiments.schema import (
+    ArchiveData,
+    CustomData,
+    Recipe,
+    SwordData,
+    TrainSettings,
+)
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.validation import nearest
 
 __all__ = ["TOKENIZERS", "check_comparison", "check_settings"]
 
-# sacrebleu's tokenizers for languages whose words are not split by spaces, and what they need.
-TOKENIZERS = {"zh": ("zh", None), "ja": ("ja-mecab", "MeCab"), "ko": ("ko-mecab", "mecab_ko")}
+# sacrebleu's tokenizers for languages whose words are not split by spaces as elsewhere.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}  # of sacrebleu, which these need
 
 
-def check_settings(recipe: Recipe, errors: list[str], *, files: bool = True) -> None:
+def check_settings(
+    recipe: Recipe, errors: list[str], *, files: bool = True, tools: bool = True
+) -> None:
     """Append to `errors` what is wrong with numbers, the pair and the data.
 
     Args:
         recipe: whose `data` files, for one's own text, are made absolute.
         errors: gets one line an error.
         files: whether the data files must be there.
+        tools: whether what scoring needs must be installed.
     """
     _check_numbers(recipe, errors)
+    _check_batch(recipe.train, errors)
     _check_pair(recipe, errors)
+    _check_tokenizer(recipe, errors, tools)
     _check_data(recipe, errors, files)
 
 
@@ -46,6 +58,9 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
         "train.max_update": train.max_update,
         "train.max_tokens": train.max_tokens,
         "train.update_freq": train.update_freq,
+        "train.batch_tokens": train.batch_tokens,
+        "train.processes": 1 if train.processes == "all" else train.processes,
+        "train.shards": train.shards,
         "train.lr": train.lr,
         "train.save_every": train.save_every,
         "train.average": train.average,
@@ -80,22 +95,58 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
             )
 
 
+def _check_batch(train: TrainSettings, errors: list[str]) -> None:
+    """Append what is wrong with how an update's batches are shared out."""
+    if train.batch_tokens is None:
+        if train.processes == "all":
+            errors.append(
+                "train.batch_tokens: must be given with train.processes = all, or the batch would "
+                "depend on the machine"
+            )
+        return
+    if train.update_freq != 1:
+        errors.append(
+            "train.update_freq: follows from train.batch_tokens and train.processes; leave it out"
+        )
+    count = 1 if train.processes == "all" else train.processes
+    if min(train.max_tokens, train.batch_tokens, count) < 1:
+        return
+    if train.batch_tokens % (train.max_tokens * count):
+        times = f" times train.processes = {count}" if count > 1 else ""
+        errors.append(
+            f"train.batch_tokens: {train.batch_tokens} is no multiple of train.max_tokens = "
+            f"{train.max_tokens}{times}"
+        )
+
+
 def _check_pair(recipe: Recipe, errors: list[str]) -> None:
     codes = recipe.pair.split("-")
     if len(codes) != 2 or not all(re.fullmatch(r"[A-Za-z_]+", code) for code in codes):
         errors.append(f"pair: expected two language codes, as in es-en, got {recipe.pair!r}")
     elif codes[0] == codes[1]:
         errors.append(f"pair: {recipe.pair!r} names the same language twice")
-    name, module = TOKENIZERS.get(codes[-1], ("13a", None))
-    wanted = recipe.score.tokenize or name
-    if module and wanted == name and "bleu" in recipe.score.metrics:
-        from importlib.util import find_spec
 
-        if find_spec(module) is None:
-            extra = codes[-1]
+
+def _check_tokenizer(recipe: Recipe, errors: list[str], tools: bool) -> None:
+    """Append what is wrong with BLEU's tokenizer: better now than after hours of training."""
+    wanted = recipe.score.tokenize or TOKENIZERS.get(recipe.pair.split("-")[-1], "13a")
+    if "bleu" not in recipe.score.metrics or wanted == "13a":
+        return
+    from sacrebleu.metrics import BLEU
+
+    if wanted not in BLEU.TOKENIZERS:
+        errors.append(
+            f"score.tokenize: this sacrebleu has no tokenizer {wanted!r}; "
+            f"{nearest(wanted, BLEU.TOKENIZERS)}"
+        )
+    elif tools and wanted in _EXTRAS:
+        try:
+            BLEU(tokenize=wanted)
+        except (RuntimeError, ImportError, AssertionError) as error:
+            reason = str(error).strip().partition("\n")[0]
             errors.append(
-                f"score.tokenize: BLEU for {extra} needs sacrebleu's {name}: "
-                f"pip install 'sacrebleu[{extra}]', or set score.tokenize to char"
+                f"score.tokenize: sacrebleu's {wanted} does not work here ({reason}). "
+                f"pip install 'sacrebleu[{_EXTRAS[wanted]}]', or set score.tokenize=char"
             )
 
 
@@ -105,6 +156,8 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
         parse_limit(data.limit)
     except TextError as error:
         errors.append(f"data.limit: {error}")
+    if not isinstance(data, SwordData) and data.max_ratio is not None and data.max_ratio < 1:
+        errors.append(f"data.max_ratio: must be at least 1, is {data.max_ratio}")
     if isinstance(data, SwordData):
         if sorted(recipe.pair.split("-")) != ["en", "es"]:
             errors.append(f"pair: the embedded Bibles are es-en and en-es, not {recipe.pair!r}")
@@ -131,24 +184,32 @@ def _check_archive(
     if not data.train:
         errors.append("data.train: no file is named; train.LANG would be one a language")
     names = {split: getattr(data, split) for split in ("train", "valid", "test")}
-    errors += [
-        f"data.{split}: {name!r} has no LANG in it, so that both languages would be one file"
-        for split, templates in names.items()
-        for name in templates
-        if "LANG" not in name
-    ]
+    for split, templates in names.items():
+        for name in templates:
+            columns = split_columns(name)[1]
+            if not columns and "LANG" not in name:
+                errors.append(
+                    f"data.{split}: {name!r} has no LANG in it, so that both languages would be "
+                    "one file; a table's columns stand behind its name, as in NAME#de,en"
+                )
+            elif columns and not set(languages) <= set(columns):
+                errors.append(
+                    f"data.{split}: {name!r} has no column for each of {' and '.join(languages)}"
+                )
     errors += [
         f"data.urls: {url!r} is not an address such as https://…/file.tgz, or one with "
-        "#sha256= and 64 hexadecimal digits behind it"
+        "#sha256= and 64 hexadecimal digits behind it, or #md5= and 32"
         for url in data.urls
-        if not re.fullmatch(r"https?://[^/\s#]+/[^\s#]+(#sha256=[0-9a-fA-F]{64})?", url)
+        if not re.fullmatch(
+            r"https?://[^/\s#]+/[^\s#]+(#sha256=[0-9a-fA-F]{64}|#md5=[0-9a-fA-F]{32})?", url
+        )
     ]
     errors += [
         f"data.join: {language!r} is neither of {' and '.join(languages)}"
         for language in data.join
         if language not in languages
     ]
-    wanted = expand([name for templates in names.values() for name in templates], languages)
+    wanted = files_named([name for templates in names.values() for name in templates], languages)
     if data.path is None:
         if not data.urls:
             errors.append(

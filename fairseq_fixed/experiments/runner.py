@@ -1,7 +1,11 @@
-"""Runs a plan: what is not done yet, several stages at once, each in a process of its own.
+"""Runs plans: what is not done yet, several stages at once, each in a process of its own.
 
-A stage that fails stops the others cleanly. Ctrl-C and SIGTERM do the same, and nothing but the
-time since a training's last checkpoint is lost; a SIGKILL of this process ends the stages, too.
+A stage that fails stops the others of its plan cleanly. Ctrl-C and SIGTERM stop all, and nothing
+but the time since a training's last checkpoint is lost; a SIGKILL of this process ends the stages,
+too.
+
+Several plans share processors and GPUs. A stage that is the same in two of them (equal command,
+inputs and tools: equal hash) runs once, and the other plan gets a copy of what it wrote.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fairseq_fixed.experiments import commands, failures
@@ -21,9 +25,9 @@ from fairseq_fixed.experiments.errors import StageFailedError
 from fairseq_fixed.experiments.plan import Plan, Stage
 from fairseq_fixed.experiments.process import start, terminate_all
 from fairseq_fixed.experiments.progress import StageProgress, View
-from fairseq_fixed.experiments.stamps import Stamps
+from fairseq_fixed.experiments.stamps import StageState, Stamps
 
-__all__ = ["NOTHING_LEFT", "Resources", "Terminated", "run_plan"]
+__all__ = ["NOTHING_LEFT", "Resources", "Task", "Terminated", "run_plan", "run_plans"]
 
 NOTHING_LEFT = 3  # exit status of `before_resume`: the stage had ended, only its stamp is missing
 _POLL = 0.1  # seconds
@@ -44,12 +48,19 @@ class Resources:
     Attributes:
         jobs: stages at once.
         threads: CPU threads of each.
-        gpus: identifiers for CUDA_VISIBLE_DEVICES; each training or translation gets one.
+        gpus: identifiers for CUDA_VISIBLE_DEVICES; each translation gets one, each training as
+            many as it has processes.
     """
 
     jobs: int = 1
     threads: int = 1
     gpus: tuple[str, ...] = ()
+
+    def devices(self, stage: Stage) -> int:
+        """Return on how many GPUs a stage works; without GPUs, in how many processes."""
+        if stage.processes == "all":
+            return max(1, len(self.gpus))
+        return stage.processes
 
 
 @dataclass
@@ -60,9 +71,27 @@ class _Running:
     process: subprocess.Popen
     progress: StageProgress
     rest: deque[tuple[str, ...]] = field(default_factory=deque)
-    gpu: str | None = None
+    gpus: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     mending: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A plan and where it runs.
+
+    Attributes:
+        plan: the stages.
+        folder: the run's folder, which the caller holds (:func:`lock.folder_lock`).
+        label: what its stages are called before their names, where there are several plans.
+        redo: names of stages to run again even if they are done.
+    """
+
+    plan: Plan
+    folder: Path
+    label: str = ""
+    redo: Sequence[str] = ()
 
 
 def run_plan(
@@ -76,10 +105,10 @@ def run_plan(
 
     Args:
         plan: the stages.
-        folder: the run's folder, which the caller holds (:func:`lock.folder_lock`).
+        folder: as for :class:`Task`.
         view: gets told what happens.
         resources: how many stages at once, and with what.
-        redo: names of stages to run again even if they are done.
+        redo: as for :class:`Task`.
 
     Returns:
         How many stages ran.
@@ -88,14 +117,61 @@ def run_plan(
         StageFailedError: a command failed; the others have been stopped.
         KeyboardInterrupt: Ctrl-C or SIGTERM; all have been stopped.
     """
-    runner = _Runner(plan, folder, view, resources)
-    for name in redo:
-        runner.stamps.forget(plan[name])
+    ran, failures = run_plans([Task(plan, folder, redo=redo)], view, resources)
+    for failure in failures.values():
+        raise failure
+    return ran
+
+
+def run_plans(
+    tasks: Sequence[Task], view: View, resources: Resources, sources: Sequence[Path] = ()
+) -> tuple[int, dict[Path, StageFailedError]]:
+    """Run several plans at once, the stages of the first before those of the next.
+
+    Args:
+        tasks: the plans and their folders.
+        view: gets told what happens.
+        resources: of all of them together.
+        sources: folders of further runs, from which equal stages are copied, too.
+
+    Returns:
+        How many stages ran, and by folder what went wrong. A plan whose stage failed is stopped;
+        the others go on.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM; all have been stopped.
+    """
+    pool = _Pool(resources, [*(task.folder for task in tasks), *sources])
+    runners = [_Runner(task, view, pool) for task in tasks]
+    failures: dict[Path, StageFailedError] = {}
     with _StopSignals() as signals:
         try:
-            return runner.run(signals)
+            states = [runner.begin() for runner in runners]
+            view.open({f"{i}.{name}": s for i, each in enumerate(states) for name, s in each})
+            going = list(runners)
+            while going:
+                for runner in list(going):
+                    signals.check()
+                    try:
+                        more = runner.step()
+                    except StageFailedError as error:
+                        failures[runner.folder] = error
+                        if len(runners) > 1:
+                            view.say(f"{runner.label}stopped: {str(error).partition(chr(10))[0]}")
+                        runner.end()
+                        more = False
+                    if not more:
+                        going.remove(runner)
+                running = [r.progress for runner in going for r in runner.running]
+                done = sum(len(runner.done) for runner in runners)
+                view.update(running, done, sum(len(runner.plan) for runner in runners))
+                if running:
+                    time.sleep(_POLL)
         finally:
+            for runner in runners:
+                runner.end()
             view.close()
+    return sum(runner.ran for runner in runners), failures
 
 
 class _StopSignals:
@@ -127,43 +203,69 @@ class _StopSignals:
             signal.signal(number, handler)
 
 
-class _Runner:
-    def __init__(self, plan: Plan, folder: Path, view: View, resources: Resources):
-        self.plan = plan
-        self.folder = folder
-        self.view = view
+class _Pool:
+    """What several plans share: room for stages, GPUs, and what equal stages write."""
+
+    def __init__(self, resources: Resources, folders: Sequence[Path]):
         self.resources = resources
-        self.stamps = Stamps(folder)
+        self.free_gpus = list(resources.gpus)
+        self.free_jobs = resources.jobs
+        self.running: set[tuple[str, str]] = set()  # names and hashes of stages under way
+        self.environment = commands.merged(commands.environment(resources.threads))
+        self._stamps = [Stamps(folder) for folder in folders]
+
+    def done_elsewhere(self, stage: Stage, digest: str, folder: Path) -> Stamps | None:
+        """Return the stamps of another run's folder in which this very stage is done."""
+        for stamps in self._stamps:
+            if stamps.folder != folder and stamps.holds(stage, digest):
+                return stamps
+        return None
+
+
+class _Runner:
+    """One plan on its way."""
+
+    def __init__(self, task: Task, view: View, pool: _Pool):
+        self.plan = task.plan
+        self.folder = task.folder
+        self.label = task.label
+        self.view = view
+        self.pool = pool
+        self.resources = pool.resources
+        self.stamps = Stamps(task.folder)
         self.done: set[str] = set()
         self.running: list[_Running] = []
         self.ran = 0
-        self.free_gpus = list(resources.gpus)
-        self.environment = commands.merged(commands.environment(resources.threads))
+        self._waiting: list[Stage] = []
+        self._known = -1
+        for name in task.redo:
+            self.stamps.forget(self.plan[name])
 
-    def run(self, signals: _StopSignals) -> int:
+    def begin(self) -> list[tuple[str, StageState]]:
+        """Look at what is done, and return each stage's state."""
         (self.folder / "logs").mkdir(exist_ok=True)
-        waiting = list(self.plan)
-        try:
-            self.view.open(self.stamps.survey(self.plan))
-            known = -1
-            while waiting or self.running:
-                signals.check()
-                if known != len(self.done):
-                    waiting = self._settle(waiting)
-                    known = len(self.done)
-                waiting = self._launch(waiting)
-                self._reap()
-                progress = [r.progress for r in self.running]
-                for one in progress:
-                    one.look()
-                self.view.update(progress, len(self.done), len(self.plan))
-                if self.running:
-                    time.sleep(_POLL)
-        finally:
-            self._stop_all()
-            with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
-                self.stamps.hashes.save()
-        return self.ran
+        self._waiting = list(self.plan)
+        return list(self.stamps.survey(self.plan).items())
+
+    def step(self) -> bool:
+        """Start what can start, notice what has ended; return whether anything is left to do."""
+        if self._known != len(self.done):
+            self._waiting = self._settle(self._waiting)
+            self._known = len(self.done)
+        self._waiting = self._launch(self._waiting)
+        self._reap()
+        for running in self.running:
+            running.progress.look()
+        return bool(self._waiting or self.running)
+
+    def end(self) -> None:
+        """Stop what still runs, and keep what is known."""
+        self._stop_all()
+        with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+            self.stamps.hashes.save()
+
+    def _shown(self, stage: Stage) -> Stage:
+        return replace(stage, name=f"{self.label}{stage.name}") if self.label else stage
 
     def _ready(self, stage: Stage) -> bool:
         return all(need in self.done for need in self.plan.needs(stage))
@@ -181,18 +283,32 @@ class _Runner:
     def _launch(self, waiting: list[Stage]) -> list[Stage]:
         left = []
         for stage in waiting:
-            if self._ready(stage) and self._has_room(stage):
-                self._start(stage)
-            else:
+            if not (self._ready(stage) and self._has_room(stage)):
                 left.append(stage)
+                continue
+            digest = self.stamps.describe(stage)["hash"]
+            if (stage.name, digest) in self.pool.running:  # of another plan: wait for it
+                left.append(stage)
+            elif source := self.pool.done_elsewhere(stage, digest, self.folder):
+                self._adopt(stage, source)
+            else:
+                self._start(stage, digest)
         return left
 
     def _has_room(self, stage: Stage) -> bool:
-        if len(self.running) >= self.resources.jobs:
+        if self.pool.free_jobs < 1:
             return False
-        return bool(self.free_gpus) or not (stage.device and self.resources.gpus)
+        if not (stage.device and self.resources.gpus):
+            return True
+        return len(self.pool.free_gpus) >= self.resources.devices(stage)
 
-    def _start(self, stage: Stage) -> None:
+    def _adopt(self, stage: Stage, source: Stamps) -> None:
+        self._wipe(stage)
+        self.stamps.adopt(stage, source)
+        self.done.add(stage.name)
+        self.view.say(f"{self.label}{stage.name}: the same as in {source.folder.name}, copied")
+
+    def _start(self, stage: Stage, digest: str) -> None:
         state = self.stamps.state(stage)
         resumes = state.state == "partial"
         how = {"partial": "goes on from its last checkpoint", "stale": f"again: {state.why}"}
@@ -207,13 +323,17 @@ class _Runner:
         todo = deque([stage.argv])
         if resumes and stage.before_resume:
             todo.appendleft(stage.before_resume)
-        env = dict(self.environment)
-        gpu = self.free_gpus.pop(0) if stage.device and self.free_gpus else None
-        if gpu is not None:
-            env["CUDA_VISIBLE_DEVICES"] = gpu
-        elif self.resources.gpus:
-            env["CUDA_VISIBLE_DEVICES"] = ""
-        progress = StageProgress(stage, self.folder, self._lines_to_translate(stage))
+        env = dict(self.pool.environment)
+        gpus: tuple[str, ...] = ()
+        if self.resources.gpus:
+            if stage.device:
+                count = self.resources.devices(stage)
+                gpus = tuple(self.pool.free_gpus[:count])
+                del self.pool.free_gpus[:count]
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        progress = StageProgress(
+            stage, self.folder, self._lines_to_translate(stage), name=self.label + stage.name
+        )
         argv = todo.popleft()
         self.running.append(
             _Running(
@@ -221,16 +341,20 @@ class _Runner:
                 self._spawn(argv, stage, env),
                 progress,
                 todo,
-                gpu,
+                gpus,
                 env,
                 mending=argv is stage.before_resume,
+                digest=digest,
             )
         )
+        self.pool.free_jobs -= 1
+        self.pool.running.add((stage.name, digest))
         self.ran += 1
-        self.view.started(stage, how.get(state.state, ""))
+        self.view.started(self._shown(stage), how.get(state.state, ""))
 
     def _spawn(self, argv: tuple[str, ...], stage: Stage, env: dict[str, str]) -> subprocess.Popen:
-        return start(commands.expand(argv), self.folder, self.folder / stage.log, env)
+        words = commands.expand(argv, self.resources.devices(stage))
+        return start(words, self.folder, self.folder / stage.log, env)
 
     def _lines_to_translate(self, stage: Stage) -> int | None:
         if stage.watch is None:
@@ -276,12 +400,13 @@ class _Runner:
         self.stamps.finish(stage, running.progress.elapsed)
         self._release(running)
         self.done.add(stage.name)
-        self.view.ended(stage, running.progress.elapsed)
+        self.view.ended(self._shown(stage), running.progress.elapsed)
 
     def _release(self, running: _Running) -> None:
         self.running.remove(running)
-        if running.gpu is not None:
-            self.free_gpus.append(running.gpu)
+        self.pool.running.discard((running.stage.name, running.digest))
+        self.pool.free_jobs += 1
+        self.pool.free_gpus += running.gpus
 
     def _fail(self, running: _Running, status: int) -> None:
         with contextlib.suppress(OSError):
@@ -291,7 +416,7 @@ class _Runner:
 
     def _stop_all(self) -> None:
         terminate_all([r.process for r in self.running])
-        for running in self.running:
+        for running in list(self.running):
             with contextlib.suppress(OSError):
                 self.stamps.spend(running.stage, running.progress.elapsed)
-        self.running.clear()
+            self._release(running)

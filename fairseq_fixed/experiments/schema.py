@@ -43,6 +43,7 @@ class CustomData:
     test: list[str] = field(default_factory=list)  # empty: drawn from train
     held_out: int = 1000  # sentences drawn for valid, and for test, where they are not given
     max_words: int | None = None  # longest training sentence, in words a side; null: any
+    max_ratio: float | None = None  # a training pair's longer side in characters, over the shorter
     limit: str | None = None  # training sentences; null: all
 
 
@@ -50,9 +51,10 @@ class CustomData:
 class ArchiveData:
     """A published corpus: files or archives to download, or in a folder of one's own.
 
-    In names and addresses `LANG` stands for either language's code. A name is that of a file, also
-    inside a .tar.gz or .zip: NAME, NAME.gz or numbered parts NAME.000, NAME.001, …; `folder/NAME`
-    where the name alone is not unique.
+    In names and addresses `LANG` stands for either language's code, `SIDE` for `src` and `ref`
+    beside it, `SOURCE` and `TARGET` for the pair's codes. A name is that of a file, also inside a
+    .tar.gz or .zip: NAME, NAME.gz or numbered parts NAME.000, NAME.001, …; `folder/NAME` where the
+    name alone is not unique. `NAME#de,en` is a table whose columns are these languages.
     """
 
     kind: Literal["archive"] = "archive"
@@ -61,10 +63,12 @@ class ArchiveData:
     train: list[str]  # names, such as train.LANG; several are joined, one behind the other
     valid: list[str] = field(default_factory=list)  # empty: drawn from train
     test: list[str] = field(default_factory=list)  # empty: drawn from train
-    markup: bool = False  # the files are IWSLT's train.tags and .xml: take the sentences out
+    # IWSLT's train.tags, and .xml and .sgm: take the sentences out; other files are plain
+    markup: bool = False
     join: list[str] = field(default_factory=list)  # languages whose words' spaces are taken away
     held_out: int = 1000  # sentences drawn for valid, and for test, where they are not given
     max_words: int | None = None  # longest training sentence, in words a side; null: any
+    max_ratio: float | None = None  # a training pair's longer side in characters, over the shorter
     limit: str | None = None  # training sentences; null: all
 
 
@@ -105,6 +109,14 @@ class TrainSettings:
     patience: int = 0  # stop after so many validations without a better loss; 0: never
     max_tokens: int = 4096  # tokens a batch (and device)
     update_freq: int = 1  # batches an update
+    # Tokens an update, on all devices together: update_freq follows from it and from `processes`.
+    # null: max_tokens · update_freq on each device.
+    batch_tokens: int | None = None
+    # Processes of one training, a GPU each; `all`: every GPU there is. Without a GPU so many
+    # processes on the CPU (all: one).
+    processes: int | Literal["all"] = 1
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    shards: int = 1  # the training set is cut into so many parts, one read an epoch
     optimizer: str = "adam"
     adam_betas: str = "(0.9, 0.98)"
     lr: float = 0.0005
@@ -166,6 +178,8 @@ class Recipe:
     threads: int | None = None  # CPU threads a process; null: the cores shared by the trainings
     jobs: int | None = None  # processes at once; null: cores / threads, or one a GPU
     out: str | None = None  # the run's folder; null: runs/<recipe>
+    vars: dict[str, Any] = field(default_factory=dict)  # for ${vars.NAME} elsewhere in the recipe
+    multirun: dict[str, Any] | None = None  # key: its values, as behind -m
     results: str | None = None  # folder that gets a copy of every system's result; null: none
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_fixed.experiments import commands, machine, paths
@@ -13,11 +14,20 @@ from fairseq_fixed.experiments.plan import Plan
 from fairseq_fixed.experiments.progress import View
 from fairseq_fixed.experiments.recipe import Experiment, dump
 from fairseq_fixed.experiments.results import collect_results
-from fairseq_fixed.experiments.runner import Resources, run_plan
+from fairseq_fixed.experiments.runner import Resources, Task, run_plan
+from fairseq_fixed.experiments.script import render_record
 from fairseq_fixed.experiments.stages import compile_plan
 from fairseq_fixed.experiments.stamps import write_text
 
-__all__ = ["choose_resources", "run_folder", "run_session", "script"]
+__all__ = [
+    "check_programs",
+    "choose_resources",
+    "copy_results",
+    "explained",
+    "open_run",
+    "run_folder",
+    "run_session",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -27,27 +37,89 @@ def run_folder(experiment: Experiment) -> Path:
     return Path(experiment.recipe.out or f"runs/{experiment.name}").expanduser().absolute()
 
 
-def choose_resources(experiment: Experiment) -> Resources:
-    """Return how many stages run at once and with what, from the recipe and the machine."""
+def choose_resources(experiment: Experiment, runs: int = 1) -> Resources:
+    """Return how many stages run at once and with what, from the recipe and the machine.
+
+    Args:
+        experiment: the recipe.
+        runs: how many runs like it share the machine.
+
+    Raises:
+        ExperimentError: a training needs more GPUs than there are.
+    """
     recipe = experiment.recipe
     cores = machine.available_cores()
-    trainings = len(experiment.systems) * len(recipe.seeds)
+    trainings = runs * len(experiment.systems) * len(recipe.seeds)
     gpus = machine.visible_gpus()
+    each = recipe.train.processes
     if gpus:
+        if each != "all" and each > len(gpus):
+            raise ExperimentError(
+                f"train.processes = {each}, but {len(gpus)} GPUs are visible; `all` takes what "
+                "there is"
+            )
         jobs = recipe.jobs or len(gpus)
         return Resources(jobs, recipe.threads or max(1, cores // jobs), gpus)
+    each = 1 if each == "all" else each
+    cores = max(1, cores // each)
     threads = recipe.threads or max(1, cores // min(trainings, recipe.jobs or cores))
     return Resources(recipe.jobs or max(1, cores // threads), threads)
 
 
-def script(experiment: Experiment, plan: Plan, threads: int) -> str:
-    """Return `commands.sh`: the recipe as composed, and every command."""
-    return commands.render_script(
-        plan,
-        title=f"{experiment.name}, made by fairseq-fixed run",
-        threads=threads,
-        files={paths.RECIPE: dump(experiment)},
-    )
+def check_programs(plan: Plan, resources: Resources) -> None:
+    """Check that every command could be started, before the first one is.
+
+    Raises:
+        ExperimentError: a program is missing, or the GPUs cannot share an update's batches.
+    """
+    for stage in plan:
+        commands.expand(stage.argv, resources.devices(stage))
+
+
+def open_run(
+    experiment: Experiment,
+    folder: Path,
+    resources: Resources,
+    *,
+    label: str = "",
+    redo: Sequence[str] = (),
+) -> Task:
+    """Write a run's recipe and commands into its folder, which the caller holds.
+
+    Args:
+        experiment: what to run.
+        folder: where.
+        resources: what it may use.
+        label: what its stages are called before their names.
+        redo: stages to run again, by name or by kind (`train`).
+
+    Returns:
+        What :func:`runner.run_plans` takes.
+    """
+    plan = compile_plan(experiment)
+    again = _select(plan, redo)
+    write_text(folder / paths.RECIPE, dump(experiment))
+    commands_file = folder / paths.COMMANDS
+    write_text(commands_file, render_record(experiment, plan, resources.threads))
+    commands_file.chmod(0o755)
+    return Task(plan, folder, label, again)
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that says what to do.
+
+    Raises:
+        ExperimentError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or folder
+        raise ExperimentError(
+            f"cannot go on: {place}: {error.strerror or error}. Free some space or make the "
+            "folder writable, then start the same command again; finished stages are kept"
+        ) from error
 
 
 def run_session(experiment: Experiment, folder: Path, view: View, redo: Sequence[str] = ()) -> int:
@@ -57,38 +129,34 @@ def run_session(experiment: Experiment, folder: Path, view: View, redo: Sequence
         experiment: what to run.
         folder: where; made if it is missing.
         view: gets told what happens.
-        redo: stages to run again, by name or by kind (`train`).
+        redo: as for :func:`open_run`.
 
     Returns:
         How many stages ran; 0: all was done.
 
     Raises:
         FolderInUseError: another run is under way there.
-        ExperimentError: the folder cannot be written, or a stage failed.
+        ExperimentError: a program is missing, the folder cannot be written, or a stage failed.
         KeyboardInterrupt: Ctrl-C or SIGTERM.
     """
     plan = compile_plan(experiment)
-    again = _select(plan, redo)
+    _select(plan, redo)
     resources = choose_resources(experiment)
+    check_programs(plan, resources)
     with folder_lock(folder):
-        try:
-            write_text(folder / paths.RECIPE, dump(experiment))
-            commands_file = folder / paths.COMMANDS
-            write_text(commands_file, script(experiment, plan, resources.threads))
-            commands_file.chmod(0o755)
-            ran = run_plan(plan, folder, view, resources, again)
-        except OSError as error:
-            place = error.filename or folder
-            raise ExperimentError(
-                f"cannot go on: {place}: {error.strerror or error}. Free some space or make the "
-                "folder writable, then start the same command again; finished stages are kept"
-            ) from error
-        if experiment.recipe.results:
-            written = collect_results(
-                experiment, folder, Path(experiment.recipe.results).expanduser().absolute()
-            )
-            logger.info("%d results copied to %s", len(written), experiment.recipe.results)
+        with explained(folder):
+            task = open_run(experiment, folder, resources, redo=redo)
+            ran = run_plan(task.plan, folder, view, resources, task.redo)
+        copy_results(experiment, folder)
     return ran
+
+
+def copy_results(experiment: Experiment, folder: Path) -> None:
+    """Copy a run's results to where its recipe wants them, if it does."""
+    if experiment.recipe.results:
+        target = Path(experiment.recipe.results).expanduser().absolute()
+        written = collect_results(experiment, folder, target)
+        logger.info("%d results copied to %s", len(written), experiment.recipe.results)
 
 
 def _select(plan: Plan, names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from fairseq_fixed.experiments.fairseq_options import (
     number,
     optimiser,
     positions,
+    processes,
     size,
 )
 from fairseq_fixed.experiments.plan import Plan, Stage
@@ -27,7 +28,7 @@ def compile_plan(experiment: Experiment) -> Plan:
     """Return the stages of an experiment, in an order in which they could run one by one."""
     runs = [(system, seed) for seed in experiment.recipe.seeds for system in experiment.systems]
     stages = [_options(), *_archive(experiment), _corpus(experiment)]
-    stages += [_subwords(experiment), _preprocess(experiment)]
+    stages += [_subwords(experiment), *_preprocess(experiment)]
     # One model after the other, so that the first result is there before the last training starts.
     each = (_train, _average, _translate, _hypotheses, _score, _result)
     stages += [make(experiment, *run) for run in runs for make in each]
@@ -76,7 +77,7 @@ def _archive(experiment: Experiment) -> list[Stage]:
         ]
     else:
         folder, names = data.path, [*data.train, *data.valid, *data.test]
-        inputs = archives.sources_in(folder, archives.expand(names, languages))
+        inputs = archives.sources_in(folder, archives.files_named(names, languages))
     options: tuple[str, ...] = ("--out", paths.TEXT, "--pair", recipe.pair)
     for split in paths.SPLITS:
         for name in getattr(data, split):
@@ -123,6 +124,8 @@ def _corpus(experiment: Experiment) -> Stage:
             outputs=(f"{paths.RAW}/",),
             tools=(_OURS,),
         )
+    if data.max_ratio is not None:
+        options += ("--max-ratio", number(data.max_ratio))
     files = _text_files(experiment)
     for split, names in files.items():
         for name in names:
@@ -162,30 +165,96 @@ def _encoded(experiment: Experiment, *splits: str) -> tuple[str, ...]:
     )
 
 
-def _preprocess(experiment: Experiment) -> Stage:
+def _fairseq_preprocess(experiment: Experiment) -> tuple[str, ...]:
     source, target = _languages(experiment)
-    return Stage(
-        name="preprocess",
-        argv=(
-            "fairseq-preprocess", "--source-lang", source, "--target-lang", target,
-            "--joined-dictionary",
-            "--trainpref", f"{paths.SUBWORDS}/train",
-            "--validpref", f"{paths.SUBWORDS}/valid",
-            "--testpref", f"{paths.SUBWORDS}/test",
-            "--destdir", paths.BINARY, "--workers", "1",
-        ),
-        inputs=_encoded(experiment, *paths.SPLITS),
-        outputs=(f"{paths.BINARY}/",),
-        tools=("fairseq",),
+    return (
+        "fairseq-preprocess", "--source-lang", source, "--target-lang", target,
+        "--joined-dictionary",
     )  # fmt: skip
 
 
-def _binary(experiment: Experiment, *splits: str) -> tuple[str, ...]:
+_HELD_OUT = (
+    "--validpref", f"{paths.SUBWORDS}/valid", "--testpref", f"{paths.SUBWORDS}/test",
+)  # fmt: skip
+
+
+def _preprocess(experiment: Experiment) -> list[Stage]:
+    """Return the stages that make fairseq's binary data: one, or one a shard."""
+    command = _fairseq_preprocess(experiment)
+    if experiment.recipe.train.shards > 1:
+        return _preprocess_shards(experiment)
+    return [
+        Stage(
+            name="preprocess",
+            argv=(
+                *command, "--trainpref", f"{paths.SUBWORDS}/train", *_HELD_OUT,
+                "--destdir", paths.BINARY, "--workers", "1",
+            ),
+            inputs=_encoded(experiment, *paths.SPLITS),
+            outputs=(f"{paths.BINARY}/",),
+            tools=("fairseq",),
+        )
+    ]  # fmt: skip
+
+
+def _preprocess_shards(experiment: Experiment) -> list[Stage]:
+    """Return one dictionary for all of train, train in parts, and a folder of data for each."""
+    command = _fairseq_preprocess(experiment)
+    languages = _languages(experiment)
+    count = experiment.recipe.train.shards
+    train = _encoded(experiment, "train")
+    stages = [
+        Stage(
+            name="dictionary",
+            argv=(
+                *command, "--trainpref", f"{paths.SUBWORDS}/train", "--dict-only",
+                "--destdir", paths.DICTIONARY, "--workers", "1",
+            ),
+            inputs=train,
+            outputs=(f"{paths.DICTIONARY}/",),
+            tools=("fairseq",),
+        ),
+        Stage(
+            name="shards",
+            argv=(
+                *VERB, "shards", paths.SUBWORDS, "--pair", experiment.recipe.pair,
+                "--parts", str(count), "--out", paths.SHARDS,
+            ),
+            inputs=train,
+            outputs=(f"{paths.SHARDS}/",),
+            tools=(_OURS,),
+        ),
+    ]  # fmt: skip
+    dictionary = f"{paths.DICTIONARY}/dict.{languages[0]}.txt"
+    for shard in range(1, count + 1):
+        first = shard == 1
+        stages.append(
+            Stage(
+                name="preprocess" if first else f"preprocess.{shard}",
+                argv=(
+                    *command, "--srcdict", dictionary,
+                    "--trainpref", f"{paths.SHARDS}/train{shard}", *(_HELD_OUT if first else ()),
+                    "--destdir", paths.binary(shard), "--workers", "1",
+                ),
+                inputs=(
+                    dictionary,
+                    *(f"{paths.SHARDS}/train{shard}.{language}" for language in languages),
+                    *(_encoded(experiment, "valid", "test") if first else ()),
+                ),
+                outputs=(f"{paths.binary(shard)}/",),
+                tools=("fairseq",),
+            )
+        )  # fmt: skip
+    return stages
+
+
+def _binary(experiment: Experiment, *splits: str, shard: int = 1) -> tuple[str, ...]:
     pair = experiment.recipe.pair
     languages = _languages(experiment)
-    dictionaries = tuple(f"{paths.BINARY}/dict.{language}.txt" for language in languages)
+    folder = paths.binary(shard)
+    dictionaries = tuple(f"{folder}/dict.{language}.txt" for language in languages)
     return dictionaries + tuple(
-        f"{paths.BINARY}/{split}.{pair}.{language}.{kind}"
+        f"{folder}/{split}.{pair}.{language}.{kind}"
         for split in splits
         for language in languages
         for kind in ("bin", "idx")
@@ -198,22 +267,27 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
     train = experiment.recipe.train
     source, target = _languages(experiment)
     folder = paths.checkpoints(system.slug, seed)
+    shards = range(1, train.shards + 1)
     board: tuple[str, ...] = ()
     if train.tensorboard:
         board = ("--tensorboard-logdir", f"{paths.seed_folder(system.slug, seed)}/tensorboard")
     return Stage(
         name=paths.stage_name("train", system.slug, seed),
         argv=(
-            "fairseq-train", paths.BINARY, "--user-dir", "{plugin}",
+            *_launcher(experiment),
+            "fairseq-train", ":".join(map(paths.binary, shards)), "--user-dir", "{plugin}",
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
-            *size(experiment), *optimiser(experiment), *budget(experiment),
+            *size(experiment), *optimiser(experiment), *processes(experiment), *budget(experiment),
             *READING, "--update-epoch-batch-itr", "True", *board,
             *render_flags(train.flags),
             # last, so that a system's own options win
             *system.arguments,
         ),
-        inputs=_binary(experiment, "train", "valid"),
+        inputs=(
+            *_binary(experiment, "train", "valid"),
+            *(f for shard in shards[1:] for f in _binary(experiment, "train", shard=shard)),
+        ),
         outputs=(f"{folder}/",),
         tools=_TRAINING_TOOLS,
         resumable=True,
@@ -221,8 +295,19 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
         # Other schedules lead to their end: a longer training is another one from the start.
         grows="--max-update" if train.lr_scheduler in ("inverse_sqrt", "fixed") else None,
         device=True,
+        processes=train.processes,
         steps=train.max_update,
     )  # fmt: skip
+
+
+def _launcher(experiment: Experiment) -> tuple[str, ...]:
+    """Return what comes before a fairseq-train that cannot start by itself."""
+    train = experiment.recipe.train
+    bf16 = ("--bf16",) if train.precision == "bf16" else ()
+    if not bf16 and train.processes in (1, "all"):
+        return ()
+    count = "{devices}" if train.processes == "all" else str(train.processes)
+    return (*VERB, "launch", "--processes", count, *bf16, "--")
 
 
 def _average(experiment: Experiment, system: System, seed: int) -> Stage:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -237,10 +238,47 @@ class Stamps:
         write_json(self._path(stage), started)
         self._started_path(stage).unlink(missing_ok=True)
 
+    def holds(self, stage: Stage, digest: str) -> bool:
+        """Return whether a stage was done here with this hash, and its outputs are still there."""
+        stamp = read_json(self._path(stage))
+        return (
+            isinstance(stamp, Mapping)
+            and stamp.get("hash") == digest
+            and all(_exists(self.folder, output) for output in stage.outputs)
+        )
+
+    def adopt(self, stage: Stage, source: Stamps) -> None:
+        """Take over what an equal stage wrote in another run's folder, its log included.
+
+        Files are linked where that is possible, but not those of a stage that may go on: it would
+        write into the other run's.
+        """
+        for name in (*stage.outputs, stage.log):
+            _copy(source.folder / name, self.folder / name, link=not stage.resumable)
+        write_json(self._path(stage), read_json(source._path(stage)))
+        self._started_path(stage).unlink(missing_ok=True)
+
     def forget(self, stage: Stage) -> None:
         """Make a stage run again."""
         self._path(stage).unlink(missing_ok=True)
         self._started_path(stage).unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path, *, link: bool) -> None:
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for path in source.iterdir():
+            _copy(path, target / path.name, link=link)
+        return
+    if not source.is_file():  # a log that was tidied away
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    if link:
+        with contextlib.suppress(OSError):  # another file system
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _exists(folder: Path, output: str) -> bool:

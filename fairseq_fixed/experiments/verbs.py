@@ -54,6 +54,9 @@ def prepare(
     test: Annotated[list[str] | None, typer.Option(help="The same; none: from train.")] = None,
     held_out: Annotated[int, typer.Option(help="Sentences drawn from train for each.")] = 1000,
     max_words: Annotated[int | None, typer.Option(help="Longest training sentence.")] = None,
+    max_ratio: Annotated[
+        float | None, typer.Option(help="Longer side of a training pair over the shorter.")
+    ] = None,
     limit: Annotated[str | None, typer.Option(help="Training sentences: 5000, 5k.")] = None,
 ) -> None:
     """Check one's own parallel text and split it into train, valid and test."""
@@ -69,6 +72,7 @@ def prepare(
         test=test or (),
         held_out=held_out,
         max_words=max_words,
+        max_ratio=max_ratio,
         limit=limit,
     )
 
@@ -101,6 +105,39 @@ def subwords(
             encode_file(
                 out / "model.model", corpus / f"{split}.{language}", out / f"{split}.{language}"
             )
+
+
+def shards(
+    folder: Annotated[Path, typer.Argument(help="Folder with train.XX.")],
+    pair: _Pair,
+    parts: Annotated[int, typer.Option(help="How many.")],
+    out: Annotated[Path, typer.Option(help="Folder for trainN.XX, N from 1.")],
+) -> None:
+    """Deal the training sentences out to several files, line by line."""
+    from fairseq_fixed.experiments.parallel_text import deal
+
+    for language in pair.split("-"):
+        deal(
+            folder / f"train.{language}",
+            [out / f"train{part}.{language}" for part in range(1, parts + 1)],
+        )
+
+
+def launch(
+    command: Annotated[list[str], typer.Argument(help="fairseq-train and its options.")],
+    processes: Annotated[
+        int, typer.Option(help="A GPU each; without GPUs, so many on the CPU.")
+    ] = 1,
+    bf16: Annotated[
+        bool, typer.Option("--bf16", help="bfloat16; fairseq-train's own is for TPUs alone.")
+    ] = False,
+) -> None:
+    """Start fairseq-train where its own command cannot: CPU processes, bf16."""
+    from fairseq_fixed.experiments.launch import launch as launch_training
+
+    status = launch_training(command, processes=processes, bf16=bf16)
+    if status:
+        raise typer.Exit(status)
 
 
 def mend(
@@ -273,6 +310,8 @@ VERBS: dict[str, Any] = {
     "unpack": unpack,
     "prepare": prepare,
     "subwords": subwords,
+    "shards": shards,
+    "launch": launch,
     "mend": mend,
     "average": average,
     "hypotheses": hypotheses,

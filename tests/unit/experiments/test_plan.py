@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from fairseq_fixed.experiments import commands, recipe, stages
+from fairseq_fixed.experiments import commands, machine, recipe, script, session, stages
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.plan import Plan, Stage
 
@@ -88,6 +88,70 @@ def test_flags_of_the_recipe_reach_the_commands():
     assert "--sampling" in plan["translate.7f-1l.seed1"].argv
 
 
+CORPUS = {"kind": "custom", "train": ["a.tsv"]}
+
+
+def test_shards_have_one_dictionary_and_are_read_one_an_epoch():
+    experiment = recipe.check(
+        "test", {"pair": "es-en", "data": CORPUS, "train": {"shards": 3}}, files=False
+    )
+    plan = stages.compile_plan(experiment)
+    assert plan.needs(plan["preprocess"]) == ("dictionary", "shards", "subwords")
+    assert plan.needs(plan["preprocess.3"]) == ("dictionary", "shards")
+    folders = [option(plan[n], "--destdir") for n in ("preprocess", "preprocess.2", "preprocess.3")]
+    train = plan["train.vanilla.seed1"]
+    assert train.argv[1].split(":") == folders == ["data/bin", "data/bin2", "data/bin3"]
+    assert set(plan.needs(train)) == {"preprocess", "preprocess.2", "preprocess.3"}
+    assert plan["translate.vanilla.seed1"].argv[1] == "data/bin"
+    for name in ("preprocess", "preprocess.2"):
+        assert option(plan[name], "--srcdict") == "data/dict/dict.es.txt"
+    assert "--validpref" in plan["preprocess"].argv
+    assert "--validpref" not in plan["preprocess.2"].argv
+
+
+def batch(**train):
+    _, plan = compiled(train={"max_tokens": 2048, **train})
+    return plan["train.vanilla.seed1"]
+
+
+def test_the_batch_is_the_recipes_however_many_devices_share_it():
+    assert option(batch(), "--update-freq") == "1"
+    assert option(batch(batch_tokens=16384), "--update-freq") == "8"
+    stage = batch(batch_tokens=16384, processes="all")
+    assert stage.argv[0] == "fairseq-train" and stage.processes == "all"
+    for devices in (1, 2, 4, 8):
+        words = commands.expand(stage.argv, devices)
+        freq = int(words[words.index("--update-freq") + 1])
+        assert freq * devices * 2048 == 16384
+        assert words[words.index("--distributed-world-size") + 1] == str(devices)
+    with pytest.raises(ExperimentError, match=r"8 batches an update, which 3 GPUs .* 1 or 2 of"):
+        commands.expand(stage.argv, 3)
+
+
+def test_processes_on_a_cpu_and_bf16_need_a_launcher():
+    stage = batch(batch_tokens=16384, processes=2)
+    assert option(stage, "--update-freq") == "4"
+    assert option(stage, "--processes") == "2"
+    assert commands.launched(stage.argv)[0] == "fairseq-train"
+    stage = batch(batch_tokens=16384, processes="all", precision="bf16")
+    words = commands.expand(stage.argv, 4)
+    assert words[words.index("--processes") + 1] == "4" and "--bf16" in words
+    assert "--bf16" not in commands.launched(stage.argv)
+    assert "--fp16" in batch(precision="fp16").argv
+    for plain in (batch(), batch(precision="fp16")):
+        assert commands.launched(plain.argv) == plain.argv
+        assert "--ddp-backend" not in plain.argv
+
+
+def test_what_a_machine_has_does_not_change_the_plan_of_a_recipe(monkeypatch):
+    changes = {"train": {"batch_tokens": 32768, "processes": "all"}}
+    plans = []
+    for gpus in ((), ("0", "1")):
+        monkeypatch.setattr(machine, "visible_gpus", lambda gpus=gpus: gpus)
+        plans.append([stage.argv for stage in compiled(**changes)[1]])
+    assert plans[0] == plans[1]
+
+
 def test_no_argument_depends_on_where_the_run_lies():
     _, plan = compiled()
     assert not [word for stage in plan for word in stage.argv if word.startswith("/")]
@@ -95,16 +159,62 @@ def test_no_argument_depends_on_where_the_run_lies():
 
 def test_script_is_bash_and_holds_every_command():
     experiment, plan = compiled(systems=["vanilla", {"heads": "8l", "name": "it's"}])
-    text = commands.render_script(
-        plan, title="t", threads=3, files={"recipe.yaml": recipe.dump(experiment)}
+    record = script.render_record(experiment, plan, threads=3)
+    driver = script.render_driver(experiment, plan)
+    assert "export OMP_NUM_THREADS=3" in record
+    for text in (record, driver):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+        joined = text.replace("\\\n", " ")
+        for stage in plan:
+            line = next(x for x in joined.splitlines() if x.endswith(f" {stage.log}"))
+            words = shlex.split(line.replace('"$PLUGIN"', "{plugin}").replace("$DATA", "{data}"))
+            assert tuple(words[: words.index("2>&1")]) == stage.argv
+    begin = "mkdir -p logs\n"
+    assert record.partition(begin)[2] == driver.partition(begin)[2]
+
+
+def test_a_script_shares_the_batches_among_the_gpus_that_it_finds():
+    experiment, plan = compiled(train={"batch_tokens": 16384, "processes": "all"})
+    driver = script.render_driver(experiment, plan)
+    begin = driver.index("DEVICES=")
+    head = driver[begin : driver.index("FOLDER=")]
+    word = next(line for line in driver.splitlines() if "/ DEVICES" in line)
+    word = word.partition("--update-freq ")[2].removesuffix(" \\")
+    for devices, expected in (("1", "4"), ("2", "2"), ("4", "1"), ("3", None)):
+        done = subprocess.run(
+            ["bash", "-euc", f"{head}\necho --update-freq {word}"],
+            env={"PATH": "/usr/bin:/bin", "DEVICES": devices},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if expected is None:
+            assert done.returncode == 1 and "3 GPUs cannot share 4 batches" in done.stderr
+        else:
+            assert done.stdout == f"--update-freq {expected}\n"
+
+
+def test_sacrebleus_own_command_scores_what_the_run_scores():
+    experiment, plan = compiled(
+        systems=["vanilla", "8f"], score={"metrics": ["bleu", "chrf++"], "tokenize": "char"}
     )
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    assert "export OMP_NUM_THREADS=3" in text
-    joined = text.replace("\\\n", " ")
-    for stage in plan:
-        line = next(x for x in joined.splitlines() if f"tee {stage.log}" in x)
-        words = shlex.split(line.replace('"$PLUGIN"', "{plugin}").replace("$DATA", "{data}"))
-        assert tuple(words[: words.index("2>&1")]) == stage.argv
+    lines = script.render_driver(experiment, plan).replace("\\\n", " ").splitlines()
+    files = [f"systems/{name}/seed1/hypotheses.txt" for name in ("vanilla", "8f")]
+    reference = ["sacrebleu", "data/raw/test.en", "-tok", "char"]
+    assert [shlex.split(line) for line in lines if line.startswith("sacrebleu")] == [
+        [*reference, "-m", "bleu", "-i", *files],
+        [*reference, "-m", "chrf", "--chrf-word-order", "2", "-i", *files],
+    ]
+
+
+def test_more_gpus_than_there_are_is_said_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ("0", "1", "2"))
+    experiment, plan = compiled(train={"processes": 4})
+    with pytest.raises(ExperimentError, match=r"train\.processes = 4, but 3 GPUs are visible"):
+        session.choose_resources(experiment)
+    experiment, plan = compiled(train={"batch_tokens": 16384, "processes": "all"})
+    with pytest.raises(ExperimentError, match="3 GPUs cannot share equally"):
+        session.check_programs(plan, session.choose_resources(experiment))
 
 
 def test_a_missing_program_says_how_to_get_it(monkeypatch):

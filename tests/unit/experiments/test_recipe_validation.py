@@ -97,6 +97,43 @@ def test_a_batch_must_hold_the_longest_sentence():
     ]
 
 
+def test_how_a_batch_is_shared_out():
+    assert errors_of({**BIBLE, "train": {"processes": "all"}}) == [
+        "train.batch_tokens: must be given with train.processes = all, or the batch would depend "
+        "on the machine"
+    ]
+    assert errors_of({**BIBLE, "train": {"batch_tokens": 16384, "update_freq": 2}}) == [
+        "train.update_freq: follows from train.batch_tokens and train.processes; leave it out"
+    ]
+    assert errors_of({**BIBLE, "train": {"batch_tokens": 12288, "processes": 2}}) == [
+        "train.batch_tokens: 12288 is no multiple of train.max_tokens = 4096 times "
+        "train.processes = 2"
+    ]
+    assert "train.processes: must be above 0" in errors_of({**BIBLE, "train": {"processes": 0}})[0]
+    wrong = errors_of({**BIBLE, "train": {"processes": "some"}})[0]
+    assert wrong.startswith("train.processes: expected a whole number or")
+
+
+def test_a_tokenizer_that_cannot_be_used_is_said_before_training(tmp_path, monkeypatch):
+    from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
+
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)  # as without the extra
+    monkeypatch.setattr(tokenizer_ko_mecab, "MeCab", None)
+    (tmp_path / "a.tsv").write_text("x\ty\n")
+    data = {"kind": "custom", "train": [str(tmp_path / "a.tsv")]}
+    for language in ("ja", "ko"):
+        content = {"pair": f"en-{language}", "data": data}
+        (error,) = errors_of(content)
+        assert error.startswith(f"score.tokenize: sacrebleu's {language}-mecab does not work here")
+        assert f"pip install 'sacrebleu[{language}]', or set score.tokenize=char" in error
+        # a finished run is read, and a dry run printed, where it could not be scored
+        assert recipes.check("t", content, tools=False).tokenizer == f"{language}-mecab"
+        assert recipes.check("t", {**content, "score": {"metrics": ["chrf"]}})
+        assert recipes.check("t", {**content, "score": {"tokenize": "char"}}).tokenizer == "char"
+    (error,) = errors_of({**BIBLE, "score": {"tokenize": "13b"}})
+    assert "this sacrebleu has no tokenizer '13b'; did you mean '13a'?" in error
+
+
 def test_tokenizer_of_the_target_language(tmp_path):
     (tmp_path / "a.tsv").write_text("x\ty\n")
     data = {"kind": "custom", "train": [str(tmp_path / "a.tsv")]}
@@ -138,9 +175,7 @@ class TestCompose:
             content = recipes.compose(file.stem)
             assert content["description"] and content["cost"]
             if file.stem != "custom":
-                # ja-mecab, the default for Japanese, is an extra of sacrebleu
-                other = ["score.tokenize=char"] if content["pair"].endswith("-ja") else []
-                recipes.load(file.stem, other)
+                recipes.load(file.stem, tools=False)
 
     def test_only_keys_that_exist_are_set(self):
         for file in recipes.recipe_files():

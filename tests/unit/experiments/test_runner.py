@@ -193,6 +193,24 @@ def test_gpus_are_shared_out(tmp_path):
     assert (tmp_path / "c").read_text() == ""
 
 
+def test_a_training_gets_as_many_gpus_as_it_has_processes(tmp_path):
+    code = "import os, sys; open({!r}, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] + sys.argv[1])"
+    stages = []
+    for name, processes in (("a", 2), ("b", 2), ("c", "all"), ("d", 1)):
+        argv = ("python", "-c", code.format(name), "|{devices}")
+        stages.append(
+            Stage(name=name, argv=argv, outputs=(name,), device=True, processes=processes)
+        )
+    run(tmp_path, stages, jobs=4, gpus=("4", "5", "7"))
+    written = {n: (tmp_path / n).read_text() for n in "abcd"}
+    for name in "ab":
+        gpus, devices = written[name].split("|")
+        assert len(set(gpus.split(","))) == 2 and devices == "2"
+    assert set(written["c"].split("|")[0].split(",")) == {"4", "5", "7"}
+    assert written["c"].endswith("|3")
+    assert written["d"].split("|")[0] in ("4", "5", "7")
+
+
 RUNNER = """
 import sys
 from pathlib import Path
