@@ -144,7 +144,7 @@ def _folders(stage: Stage) -> list[str]:
 
 
 def _command(stage: Stage) -> str:
-    words = [_quote(word) for word in stage.argv]
+    words = [_quote(word) for word in stage.command]
     lines: list[str] = []
     current = ""
     for word in words:

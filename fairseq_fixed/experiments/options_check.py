@@ -38,7 +38,7 @@ def parse_options(stages: Iterable[Stage]) -> dict[str, dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     errors: list[str] = []
     for stage in stages:
-        program, *words = commands.launched(stage.argv)
+        program, *words = commands.launched(stage.command)
         if program not in makers:
             continue
         said = io.StringIO()

@@ -31,6 +31,10 @@ class Stage:
         processes: of such a command, a GPU each; `all`: every GPU there is.
         steps: how many updates or lines the command works through, for the progress view.
         watch: file to read the progress from, where it is not the log.
+        logging: options that the command gets, too, which decide nothing of its result: they are
+            in no stamp, so that a finished stage is not run again for them.
+        traces: folders that these options make the command write; wiped with the outputs, and
+            missed by nobody.
     """
 
     name: str
@@ -45,6 +49,13 @@ class Stage:
     processes: int | Literal["all"] = 1
     steps: int | None = None
     watch: str | None = None
+    logging: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The whole command, with the options that decide nothing."""
+        return (*self.argv, *self.logging)
 
     @property
     def log(self) -> str:

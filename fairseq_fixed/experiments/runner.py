@@ -320,7 +320,7 @@ class _Runner:
         for output in stage.outputs:
             place = self.folder / output
             (place if output.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
-        todo = deque([stage.argv])
+        todo = deque([stage.command])
         if resumes and stage.before_resume:
             todo.appendleft(stage.before_resume)
         env = dict(self.pool.environment)
@@ -368,7 +368,7 @@ class _Runner:
         return None
 
     def _wipe(self, stage: Stage) -> None:
-        for output in (*stage.outputs, stage.log):
+        for output in (*stage.outputs, *stage.traces, stage.log):
             path = self.folder / output
             if path.is_dir():
                 shutil.rmtree(path)

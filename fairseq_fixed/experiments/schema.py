@@ -128,7 +128,7 @@ class TrainSettings:
     save_every: int = 1000  # updates between checkpoints; validation then, too
     average: int = 5  # newest checkpoints averaged for translation; only these are kept
     log_every: int = 50  # updates between log lines
-    tensorboard: bool = False  # needs the package tensorboardX
+    tensorboard: bool = True  # logs in systems/NAME/seedN/tensorboard, where the package is there
     flags: dict[str, Any] = field(default_factory=dict)  # further flags of fairseq-train
 
 

@@ -268,9 +268,7 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
     source, target = _languages(experiment)
     folder = paths.checkpoints(system.slug, seed)
     shards = range(1, train.shards + 1)
-    board: tuple[str, ...] = ()
-    if train.tensorboard:
-        board = ("--tensorboard-logdir", f"{paths.seed_folder(system.slug, seed)}/tensorboard")
+    board = f"{paths.seed_folder(system.slug, seed)}/tensorboard"
     return Stage(
         name=paths.stage_name("train", system.slug, seed),
         argv=(
@@ -279,7 +277,7 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
             *size(experiment), *optimiser(experiment), *processes(experiment), *budget(experiment),
-            *READING, "--update-epoch-batch-itr", "True", *board,
+            *READING, "--update-epoch-batch-itr", "True",
             *render_flags(train.flags),
             # last, so that a system's own options win
             *system.arguments,
@@ -297,6 +295,8 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
         device=True,
         processes=train.processes,
         steps=train.max_update,
+        logging=("--tensorboard-logdir", board) if train.tensorboard else (),
+        traces=(f"{board}/",),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pytest
 from fairseq_fixed.experiments import commands, machine, recipe, script, session, stages
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.plan import Plan, Stage
+from fairseq_fixed.experiments.stamps import Stamps
 
 
 def compiled(**changes):
@@ -76,7 +77,11 @@ def test_every_reader_of_data_keeps_the_last_batch():
 
 def test_flags_of_the_recipe_reach_the_commands():
     _, plan = compiled(
-        train={"flags": {"fp16": True}, "patience": 3, "max_hours": 0.5, "tensorboard": True},
+        train={
+            "flags": {"fp16": True, "wandb_project": "fixed heads"},
+            "patience": 3,
+            "max_hours": 0.5,
+        },
         translate={"flags": {"sampling": True}},
         model={"flags": {"encoder_normalize_before": True}},
     )
@@ -84,8 +89,19 @@ def test_flags_of_the_recipe_reach_the_commands():
     assert {"--fp16", "--encoder-normalize-before"} <= set(train.argv)
     assert option(train, "--patience") == "3"
     assert option(train, "--stop-time-hours") == "0.5"
-    assert option(train, "--tensorboard-logdir") == "systems/7f-1l/seed1/tensorboard"
+    assert option(train, "--wandb-project") == "fixed heads"  # fairseq's own way to W&B
     assert "--sampling" in plan["translate.7f-1l.seed1"].argv
+
+
+def test_tensorboard_logs_are_no_reason_to_train_again(tmp_path):
+    logged, silent = (
+        compiled(train={"tensorboard": on})[1]["train.7f-1l.seed1"] for on in (True, False)
+    )
+    default = compiled()[1]["train.7f-1l.seed1"]
+    assert default.command[-2:] == ("--tensorboard-logdir", "systems/7f-1l/seed1/tensorboard")
+    assert default.argv == logged.argv == silent.argv == silent.command
+    stamps = Stamps(tmp_path)
+    assert stamps.describe(logged)["hash"] == stamps.describe(silent)["hash"]
 
 
 CORPUS = {"kind": "custom", "train": ["a.tsv"]}
@@ -168,7 +184,7 @@ def test_script_is_bash_and_holds_every_command():
         for stage in plan:
             line = next(x for x in joined.splitlines() if x.endswith(f" {stage.log}"))
             words = shlex.split(line.replace('"$PLUGIN"', "{plugin}").replace("$DATA", "{data}"))
-            assert tuple(words[: words.index("2>&1")]) == stage.argv
+            assert tuple(words[: words.index("2>&1")]) == stage.command
     begin = "mkdir -p logs\n"
     assert record.partition(begin)[2] == driver.partition(begin)[2]
 

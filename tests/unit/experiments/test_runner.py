@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import signal
 import subprocess
@@ -107,6 +108,20 @@ def test_outputs_are_wiped_before_a_fresh_start(tmp_path):
     run(tmp_path, [stage])
     run(tmp_path, [stage], redo=["a"])
     assert [p.name for p in (tmp_path / "d").iterdir()] == ["0"]
+
+
+def test_options_that_decide_nothing_are_given_but_not_stamped(tmp_path):
+    code = "import sys; open('a.out', 'w').write(' '.join(sys.argv[1:]))"
+    plain = python(code, name="a", outputs=("a.out",))
+    spoken = dataclasses.replace(plain, logging=("--spoken",), traces=("d/",))
+    (tmp_path / "d").mkdir()
+    run(tmp_path, [spoken])
+    assert (tmp_path / "a.out").read_text() == "--spoken"
+    assert not (tmp_path / "d").exists()  # of an earlier start
+    _, view = run(tmp_path, [plain])
+    assert view.names("started") == []
+    _, view = run(tmp_path, [spoken])  # nor do its traces have to be there
+    assert view.names("started") == []
 
 
 def test_a_resumable_stage_keeps_its_outputs_and_mends_first(tmp_path):
