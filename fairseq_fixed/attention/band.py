@@ -28,6 +28,9 @@ SPARSE = ("rarity", "norm")
 #: blocks waste copies of keys, large ones waste scores outside the band.
 MIN_BLOCK = 32
 
+#: Sentences up to this length are cheaper in one masked product, whatever the band.
+SHORT = 192
+
 
 class Band(Scored):
     """Attention to the keys with |i - j| ≤ W, and to `num_pos` further keys of the sentence.
@@ -145,7 +148,7 @@ class Band(Scored):
         n = layout.n
         width = min(self.width, n - 1)  # wider reaches no further, and would cost all the same
         block = max(MIN_BLOCK, width)
-        if n < 2 * block + width and not (self.num_pos and self.epsilon < 1):
+        if n < max(SHORT, 2 * block + width) and not (self.num_pos and self.epsilon < 1):
             return self._attend_short(values, layout, queries, keys)
         if not self.num_pos:
             q, k, v = (self.split_heads(x).permute(2, 0, 1, 3) for x in (queries, keys, values))

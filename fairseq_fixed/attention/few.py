@@ -19,7 +19,7 @@ __all__ = ["few_and_short", "multiply"]
 
 #: Positions of a batch, and of a sentence, up to which one product is the cheaper way.
 FEW = 256
-SHORT = 32
+SHORT = 128
 
 #: What decides a writing head's matrix beside n: class, number of heads, edge.
 _Kind = tuple[type[Head], int, str | None]
@@ -62,7 +62,7 @@ def _matrices(kinds: tuple[_Kind, ...], layout: SequenceLayout, dtype: torch.dty
     return layout.memo(("few", kinds, dtype), make)
 
 
-@functools.lru_cache(maxsize=256)  # of 32 KB each, at most
+@functools.lru_cache(maxsize=128)  # of n² numbers a head; 0.5 MB at most where there are eight
 def _whole(kinds: tuple[_Kind, ...], n: int, dtype: torch.dtype) -> Tensor:
     """Return the matrices of a sentence of n tokens without padding, (1, heads, n, n)."""
     return _dense(kinds, SequenceLayout(None, shape=(1, n)), dtype)

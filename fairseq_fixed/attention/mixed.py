@@ -108,14 +108,12 @@ class MixedHeadAttention(nn.Module):
             (n, batch, embed_dim); undefined at padding.
         """
         runs = self._runs()
-        if few_and_short(x):
-            return self._forward_few(x, layout)
+        # with one run of scored heads alone there is nothing to share
+        if few_and_short(x) or (len(runs) == 1 and runs[0].scored):
+            return self._forward_apart(x, layout)
         projected = project(x, self.v_proj, self.q_proj, self.k_proj, self.slots)
         joined, parts = deal(projected, runs, self.slots, layout)
         left = iter(parts)
-        if len(runs) == 1 and runs[0].scored:  # nothing to join
-            queries, keys, values = parts
-            return self.out_proj(runs[0].attend(values, layout, queries, keys).flatten(2))
         for run, slot in zip(runs, self.slots, strict=True):
             if run.writes:
                 continue
@@ -127,8 +125,8 @@ class MixedHeadAttention(nn.Module):
             joined = place(joined, out, slot)
         return self.out_proj(joined)
 
-    def _forward_few(self, x: Tensor, layout: SequenceLayout) -> Tensor:
-        """Do what `forward` does with fewer operations, for a few short sentences."""
+    def _forward_apart(self, x: Tensor, layout: SequenceLayout) -> Tensor:
+        """Attend as `forward` does: every projection, and every kind of head, by itself."""
         values = self.v_proj(x)
         outs: list[Tensor] = []
         rows = zip(self._runs(), self.slots, self._queries_and_keys(x), strict=True)

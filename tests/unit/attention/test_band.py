@@ -37,7 +37,7 @@ VARIANTS = {
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_operator_equals_definition(options, width, num_pos, side):
     head = Band(HEADS, DIM, width, num_pos, **options).double()
-    for lengths in ([1], [2, 1], [9, 5], [31, 32, 7], [33], [64, 65], [130, 100, 3]):
+    for lengths in ([1], [2, 1], [9, 5], [31, 32, 7], [33], [64, 65], [230, 100, 3]):
         layout = make_layout(lengths, side)
         v, q, k = draw(layout)
         inside = layout.inside
