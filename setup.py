@@ -25,6 +25,7 @@ setup(
     package_data={
         "fairseq_fixed.configs": ["**/*.yaml", "*.yaml"],
         "fairseq_fixed.bench": ["*.json"],
+        "fairseq_fixed.data": ["contrast/*.tsv"],
     },
     install_requires=[
         "torch>=2.6",

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -178,6 +178,64 @@ def translate(
     for line in translator.stream(by_arrival(stream)):
         output.write(f"{line}\n")
         output.flush()
+
+
+@app.command(rich_help_panel=_EXPERIMENTS)
+def contrast(
+    model: Annotated[
+        Path, typer.Argument(help="A run's folder (all of its models), or a checkpoint (.pt).")
+    ],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="source, reference, wrong variant, type, distance with tabs between them (.tsv); "
+            "or LingEval97's or ContraPro's .json."
+        ),
+    ],
+    system: Annotated[str | None, typer.Option(help="Only this one of the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only this one of the run.")] = None,
+    score: Annotated[
+        Literal["mean", "sum"], typer.Option(help="Of the subwords' log-probabilities.")
+    ] = "mean",
+    out: Annotated[Path | None, typer.Option(help="File to write: .md or .json.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="TSV to write: every pair's scores.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="For a checkpoint: folder of its dictionaries.")
+    ] = None,
+    subwords: Annotated[
+        Path | None,
+        typer.Option(help="For a checkpoint: sentencepiece model; without: FILE is in subwords."),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Subwords a batch.")] = 4000,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")] = False,
+) -> None:
+    """Count how often models prefer the reference to a variant with an error: by type, distance."""
+    from fairseq_fixed.experiments.contrast_report import render, render_scores
+    from fairseq_fixed.experiments.contrast_run import run_contrast
+    from fairseq_fixed.experiments.stamps import write_json, write_text
+
+    found = run_contrast(
+        model,
+        file,
+        system=system,
+        seed=seed,
+        data=data,
+        subwords=subwords,
+        how=score,
+        max_tokens=max_tokens,
+        cpu=cpu,
+    )
+    text = render(found.report)
+    if out is None:
+        typer.echo(text, nl=False)
+    elif out.suffix == ".json":
+        write_json(out, found.report)
+    else:
+        write_text(out, text)
+    if scores is not None:
+        write_text(scores, render_scores(found.names, found.judged))
+    for path in filter(None, (out, scores)):
+        typer.echo(f"{path}", err=out is None)
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)

@@ -25,15 +25,11 @@ from typing import IO, Any
 
 import torch
 
-import fairseq_fixed.models  # noqa: F401  registers the architectures
-from fairseq_fixed.checkpoints import load_checkpoint
-from fairseq_fixed.experiments import paths
+from fairseq_fixed.experiments import trained
 from fairseq_fixed.experiments.corpus import TextError
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.recipe import Experiment, read
+from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.subwords import decode_lines, encode_lines
-from fairseq_fixed.experiments.systems import System
-from fairseq_fixed.experiments.validation import nearest
 
 __all__ = ["Translator", "by_arrival", "read_stream"]
 
@@ -97,42 +93,22 @@ class Translator:
             ExperimentError: there is no such run, system or seed, or it is not trained yet.
             CheckpointError: the checkpoint is damaged, or holds what could run code.
         """
-        folder = Path(folder)
-        experiment = read(folder)
-        chosen = _choose_system(experiment, system)
-        seeds = experiment.recipe.seeds
-        seed = seeds[0] if seed is None else seed
-        if seed not in seeds:
-            raise ExperimentError(f"{folder} has no seed {seed}; it has {seeds}")
         if (beam is not None and beam < 1) or batch_size < 1:
             raise ExperimentError("beam and batch size must be at least 1")
-        checkpoint = folder / paths.seed_folder(chosen.slug, seed) / paths.AVERAGED
-        subwords = folder / paths.SUBWORDS / "model.model"
-        for file in (checkpoint, subwords, folder / paths.BINARY):
-            if not file.exists():
-                raise ExperimentError(
-                    f"{chosen.name}, seed {seed}, is not trained yet: {file} is missing. "
-                    f"fairseq-fixed status {folder} shows what is done"
-                )
-        model, task, config = _load(checkpoint, folder / paths.BINARY)
-        device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-        model.eval()
-        model.to(device)
-        model.prepare_for_inference_(config)
-        longest = min(
-            experiment.recipe.model.max_positions,
-            task.max_positions()[0],
-            model.max_positions()[0],
-        )
+        found = trained.find(Path(folder), system=system, seed=seed)
+        loaded = trained.load(found.checkpoint, found.data, cpu=cpu)
+        model, task = loaded.model, loaded.task
+        recipe = found.experiment.recipe
+        longest = min(recipe.model.max_positions, task.max_positions()[0], model.max_positions()[0])
         return cls(
             model=model,
             task=task,
-            generator=task.build_generator([model], _search(experiment, beam)),
-            subwords=subwords,
-            device=device,
+            generator=task.build_generator([model], _search(found.experiment, beam)),
+            subwords=found.subwords,
+            device=loaded.device,
             longest=longest,
             batch_size=batch_size,
-            max_tokens=experiment.recipe.translate.max_tokens,
+            max_tokens=recipe.translate.max_tokens,
         )
 
     def translate(self, lines: Sequence[str]) -> list[str]:
@@ -179,7 +155,7 @@ class Translator:
         outputs = [""] * len(pieces)
         data = self.task.build_dataset_for_inference(sources, [len(s) for s in sources])
         for batch in self._batches(sources):
-            sample = _move(data.collater([data[i] for i in batch]), self.device)
+            sample = trained.move(data.collater([data[i] for i in batch]), self.device)
             found = self.task.inference_step(self.generator, [self.model], sample)
             for i, hypotheses in zip(sample["id"].tolist(), found, strict=True):
                 outputs[i] = dictionary.string(hypotheses[0]["tokens"].cpu())
@@ -249,24 +225,6 @@ def _sentences(line: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def _move(sample: Any, device: torch.device) -> Any:
-    if isinstance(sample, torch.Tensor):
-        return sample.to(device)
-    if isinstance(sample, dict):
-        return {key: _move(value, device) for key, value in sample.items()}
-    return sample
-
-
-def _choose_system(experiment: Experiment, wanted: str | None) -> System:
-    if wanted is None:
-        return (*experiment.others, experiment.baseline)[0]
-    for system in experiment.systems:
-        if wanted in (system.name, system.slug):
-            return system
-    names = [system.name for system in experiment.systems]
-    raise ExperimentError(f"the run has no system {wanted!r}; {nearest(wanted, names)}")
-
-
 def _search(experiment: Experiment, beam: int | None) -> Any:
     """Return the settings of fairseq's search, as the run's translate stage has them."""
     from fairseq.dataclass.configs import GenerationConfig
@@ -286,19 +244,6 @@ def _search(experiment: Experiment, beam: int | None) -> Any:
         else:
             logger.warning("translate.flags.%s is no setting of the search: left out", flag)
     return search
-
-
-def _load(checkpoint: Path, data: Path) -> tuple[Any, Any, Any]:
-    from fairseq import checkpoint_utils
-
-    try:
-        models, config, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data.absolute())}
-        )
-    except Exception:
-        load_checkpoint(checkpoint)  # says what is wrong with a damaged or foreign one
-        raise
-    return models[0], task, config
 
 
 def by_arrival(lines: Iterable[str], most: int = 2048) -> Iterator[list[str]]:
