@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,11 @@ def compare_over_seeds(
 
 
 def compare_results(
-    results: Sequence[Mapping[str, Any]], baseline: str, *, resamples: int = RESAMPLES
+    results: Sequence[Mapping[str, Any]],
+    baseline: str,
+    *,
+    resamples: int = RESAMPLES,
+    tested: Container[tuple[str, str]] = (),
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Test what results hold, wherever their models were trained, against the baseline.
 
@@ -105,11 +109,12 @@ def compare_results(
         results: of :func:`results.make_result`, of all systems and seeds.
         baseline: the baseline's slug.
         resamples: how many.
+        tested: metrics and slugs that `scoring.compare` has tested: with one seed each, they are
+            left to that.
 
     Returns:
         By metric, by slug: of :func:`compare_over_seeds`. Systems are left out that have a result
-        without counts a sentence; all, where no system has a second seed: what can be said of
-        one seed each is in the tests of `scoring.compare`.
+        without counts a sentence.
 
     Raises:
         ExperimentError: results are about different test sets, or damaged.
@@ -120,7 +125,7 @@ def compare_results(
     counted = {
         slug: runs for slug, runs in by_slug.items() if all(run.get("statistics") for run in runs)
     }
-    if baseline not in counted or max(len(runs) for runs in counted.values()) < 2:
+    if baseline not in counted:
         return {}
     _check_test_sets(list(itertools.chain(*counted.values())))
     tables = {
@@ -129,14 +134,19 @@ def compare_results(
     }
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for metric in tables[baseline][0]:
-        having = {
-            slug: [counts[metric] for counts in seeds]
+        wanted = [
+            slug
             for slug, seeds in tables.items()
-            if all(metric in counts for counts in seeds)
-        }
-        if baseline in having:
+            if all(metric in counts for counts in (*seeds, *tables[baseline]))
+            and (len(seeds) > 1 or len(tables[baseline]) > 1 or (metric, slug) not in tested)
+        ]
+        if set(wanted) - {baseline}:
             # The tokenizer has done its part: counts become a score without it.
             scorer = make_metrics([metric], "none")[metric]
+            having = {
+                slug: [counts[metric] for counts in tables[slug]]
+                for slug in dict.fromkeys((baseline, *wanted))
+            }
             found[metric] = compare_over_seeds(scorer, having, baseline, resamples=resamples)
     return found
 

@@ -20,7 +20,7 @@ from fairseq_fixed.experiments.errors import ExperimentError
 
 __all__ = ["count", "pack", "score_of", "unpack", "unpack_lengths"]
 
-_TYPES = ("<u1", "<u2", "<u4")  # the narrowest that holds all of a metric's counts
+_TYPES = ("<u1", "<u2", "<u4", "<i4")  # the first that holds all of a metric's counts is taken
 
 
 def count(
@@ -70,7 +70,8 @@ def pack(
 
 
 def _pack(table: np.ndarray) -> dict[str, Any]:
-    kind = next(t for t in _TYPES if table.max(initial=0) <= np.iinfo(t).max)
+    low, high = table.min(initial=0), table.max(initial=0)
+    kind = next(t for t in _TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
     data = zlib.compress(table.T.astype(kind).tobytes(), 9)  # column by column
     return {
         "columns": table.shape[1],

@@ -6,7 +6,9 @@ training? Lengths are in subwords, `</s>` not counted: what the model's position
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,32 @@ import numpy as np
 from fairseq_fixed.experiments.counts import count, pack, score_of
 from fairseq_fixed.experiments.errors import ExperimentError
 
-__all__ = ["EDGES", "SMALL", "account", "describe_training", "score_by_length", "subword_lengths"]
+__all__ = ["EDGES", "SMALL", "account", "describe_training", "file_lengths", "score_by_length"]
 
 EDGES = (10, 20, 30, 40, 50, 60, 80, 100)  # the longest sentence of each bucket; the last is open
 SMALL = 50  # a corpus score of fewer sentences says little: such buckets are marked
 
 
-def subword_lengths(lines: Sequence[str]) -> list[int]:
-    """Return the number of subwords of each line, which stand between spaces."""
-    return [len(line.split()) for line in lines]
+def subword_lengths(lines: Iterable[str] | Iterable[bytes]) -> Iterator[int]:
+    """Yield the number of subwords of each line, which stand between spaces."""
+    for line in lines:
+        yield len(line.split())
 
 
-def describe_training(lengths: Sequence[int]) -> dict[str, int]:
+def file_lengths(path: Path) -> Iterator[int]:
+    """Yield the same of a file, which may be larger than memory.
+
+    Raises:
+        ExperimentError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as lines:
+            yield from subword_lengths(lines)
+    except OSError as error:
+        raise ExperimentError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def describe_training(lengths: Iterable[int]) -> dict[str, int]:
     """Return what the lengths of the training sentences are like.
 
     Returns:
@@ -35,15 +51,26 @@ def describe_training(lengths: Sequence[int]) -> dict[str, int]:
     Raises:
         ExperimentError: there are none.
     """
-    if not lengths:
+    counted = Counter(lengths)
+    if not counted:
         raise ExperimentError("the training text is empty: there are no lengths to compare with")
-    half, p95, p99 = np.percentile(lengths, (50, 95, 99), method="higher")
+    total = counted.total()
+
+    def covering(percent: int) -> int:
+        """Return the smallest length that so many percent of the sentences do not exceed."""
+        seen = 0
+        for length in sorted(counted):
+            seen += counted[length]
+            if 100 * seen >= percent * total:
+                break
+        return length
+
     return {
-        "sentences": len(lengths),
-        "median": int(half),
-        "percentile95": int(p95),
-        "percentile99": int(p99),
-        "longest": int(max(lengths)),
+        "sentences": total,
+        "median": covering(50),
+        "percentile95": covering(95),
+        "percentile99": covering(99),
+        "longest": max(counted),
     }
 
 
@@ -82,14 +109,16 @@ def score_by_length(
         chosen = (array >= low) & (array <= (np.inf if high is None else high))
         count = int(chosen.sum())
         scores = {
-            name: score_of(metrics[name], table[chosen].sum(0)) for name, table in counts.items()
+            name: score_of(metrics[name], table[chosen].sum(0))
+            for name, table in counts.items()
+            if count
         }
         return {
             "from": low,
             "to": high,
             "sentences": count,
             "small": count < SMALL,
-            "scores": scores if count else {},
+            "scores": scores,
         }
 
     by_length = [
@@ -120,7 +149,7 @@ def account(
     metrics: Mapping[str, Any],
     *,
     source: Sequence[str],
-    train: Sequence[str],
+    train: Iterable[int],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what is kept of a scored translation beside its scores.
 
@@ -129,13 +158,13 @@ def account(
         reference: one reference a sentence.
         metrics: from `scoring.make_metrics`.
         source: the test set's sources as subwords.
-        train: the training set's sources as subwords.
+        train: the lengths of the training set's sources, as :func:`file_lengths` has them.
 
     Returns:
         Of `counts.pack`, and of :func:`score_by_length`.
     """
     tables = count(hypotheses, reference, metrics)
-    lengths = subword_lengths(source)
-    training = describe_training(subword_lengths(train))
+    lengths = list(subword_lengths(source))
+    training = describe_training(train)
     by_length = score_by_length(tables, metrics, lengths, training)
     return pack(tables, reference, lengths), by_length

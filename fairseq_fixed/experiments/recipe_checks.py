@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_fixed.experiments.archives import Shelf, files_named, split_columns
+from fairseq_fixed.experiments.comet_metric import why_unavailable
 from fairseq_fixed.experiments.corpus import TextError, parse_limit
 from fairseq_fixed.experiments.schema import (
     ArchiveData,
@@ -40,6 +41,11 @@ def check_settings(
     _check_batch(recipe.train, errors)
     _check_pair(recipe, errors)
     _check_tokenizer(recipe, errors, tools)
+    if recipe.score.comet is not None:
+        if Path(recipe.score.comet).is_file():
+            recipe.score.comet = str(Path(recipe.score.comet).absolute())
+        if tools and (reason := why_unavailable()):
+            errors.append(f"score.comet: {reason}")
     _check_data(recipe, errors, files)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fairseq_fixed.experiments import counts, machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.lengths import account
+from fairseq_fixed.experiments.lengths import account, file_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import make_metrics, read_lines
 from fairseq_fixed.experiments.stamps import read_json, write_json
@@ -68,6 +68,8 @@ def settings_hash(experiment: Experiment, system: System) -> str:
     for key in ("path", "urls"):  # nor where they come from
         content["data"].pop(key, None)
     content["train"]["tensorboard"] = False  # nor whether there are logs
+    if Path(content["score"].get("comet", "")).is_absolute():
+        content["score"]["comet"] = Path(content["score"]["comet"]).name
     content["system"] = list(system.arguments)
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -183,7 +185,7 @@ def complete(experiment: Experiment, folder: Path, result: dict[str, Any]) -> di
         read_lines(folder / paths.RAW / f"test.{experiment.recipe.target}"),
         metrics,
         source=read_lines(folder / paths.SUBWORDS / f"test.{language}"),
-        train=read_lines(folder / paths.SUBWORDS / f"train.{language}"),
+        train=file_lengths(folder / paths.SUBWORDS / f"train.{language}"),
     )
     for name, table in counts.unpack(statistics).items():
         again = counts.score_of(metrics[name], table.sum(0))

@@ -152,6 +152,7 @@ class ScoreSettings:
         default_factory=lambda: ["bleu", "chrf"]
     )
     tokenize: str | None = None  # BLEU's tokenizer; null: the target language's (13a for most)
+    comet: str | None = None  # COMET model: a checkpoint, or a name of the package unbabel-comet
     bootstrap: int = 1000  # resamples of the paired bootstrap
     trials: int = 10_000  # trials of the paired approximate randomisation; 0: leave it out
     alpha: float = 0.05  # differences with p above it are called not significant

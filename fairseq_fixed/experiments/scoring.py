@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments.comet_metric import CometScore
 from fairseq_fixed.experiments.errors import ExperimentError
 
 __all__ = ["compare", "make_metrics", "read_lines", "score"]
@@ -32,7 +33,7 @@ def make_metrics(names: Sequence[str], tokenize: str) -> dict[str, Any]:
     """Return sacrebleu's metrics by our names: `bleu`, `chrf`, `chrf++`, `ter`.
 
     Args:
-        names: which.
+        names: which; `comet` is for making scores of what is kept, not for scoring text.
         tokenize: BLEU's tokenizer.
 
     Raises:
@@ -45,6 +46,7 @@ def make_metrics(names: Sequence[str], tokenize: str) -> dict[str, Any]:
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
         "ter": TER,
+        "comet": CometScore,
     }
     metrics = {}
     for name in names:
@@ -81,7 +83,7 @@ def score(
         scores[name] = {
             "score": float(result.score),
             "signature": str(metric.get_signature()),
-            "detail": str(result),
+            "detail": str(result) if name != "comet" else f"COMET = {result.score:.2f}",
         }
     return scores
 

@@ -383,16 +383,20 @@ def _score(experiment: Experiment, system: System, seed: int) -> Stage:
     hypotheses = f"{folder}/{paths.HYPOTHESES}"
     (source, _), (train, _) = _encoded(experiment, "test"), _encoded(experiment, "train")
     outputs = tuple(f"{folder}/{n}" for n in (paths.SCORE, paths.STATISTICS, paths.LENGTHS))
+    comet = experiment.recipe.score.comet
+    raw = _raw(experiment, "test", experiment.recipe.source)
+    extra = ("--comet", comet, "--raw-source", raw) if comet else ()
     return Stage(
         name=paths.stage_name("score", system.slug, seed),
         argv=(
             *VERB, "score", hypotheses, "--reference", reference, *_scoring(experiment),
             "--source", source, "--train", train,
-            "--out", outputs[0], "--statistics", outputs[1], "--lengths", outputs[2],
+            "--out", outputs[0], "--statistics", outputs[1], "--lengths", outputs[2], *extra,
         ),
-        inputs=(hypotheses, reference, source, train),
+        inputs=(hypotheses, reference, source, train, *extra[3:]),
         outputs=outputs,
-        tools=("sacrebleu",),
+        tools=("sacrebleu", "unbabel-comet") if comet else ("sacrebleu",),
+        device=comet is not None,
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def summarise(
             "differences": {},
         }
         for metric in runs[0]["scores"]:
-            values = [run["scores"][metric]["score"] for run in runs]
+            values = [r["scores"][metric]["score"] for r in runs if metric in r["scores"]]
             row["scores"][metric] = {
                 "mean": statistics.mean(values),
                 "spread": statistics.stdev(values) if len(values) > 1 else None,
@@ -64,13 +64,24 @@ def summarise(
             }
         rows.append(row)
     base = next((row for row in rows if row["baseline"]), None)
-    over_seeds = {} if base is None else compare_results(results, baseline, resamples=resamples)
+    if base is None:
+        return rows
+    tests_of = {
+        (metric, row["slug"]): _p_values(significance, metric, row["slug"]) if significance else {}
+        for row in rows
+        for metric in row["scores"]
+    }
+    over_seeds = compare_results(
+        results, baseline, resamples=resamples, tested={pair for pair, p in tests_of.items() if p}
+    )
     for row in rows:
-        if base is None or row is base or (significance is None and not over_seeds):
+        if row is base or (significance is None and not over_seeds):
             continue
         for metric, score in row["scores"].items():
+            if metric not in base["scores"]:
+                continue
             difference = score["mean"] - base["scores"][metric]["mean"]
-            tests = _p_values(significance, metric, row["slug"]) if significance else {}
+            tests = tests_of[metric, row["slug"]]
             joint = over_seeds.get(metric, {}).get(row["slug"])  # None: not counted
             row["differences"][metric] = {
                 "mean": difference,

@@ -43,7 +43,7 @@ def table(
             "-".join(_integer(u) for u in dict.fromkeys((updates[0], updates[-1]))),
             loss + ("" if row["converged"] else "*"),
         ]
-        cells += [format_spread(row["scores"][m]) for m in metrics]
+        cells += [format_spread(row["scores"][m]) if m in row["scores"] else "" for m in metrics]
         for m in metrics if differences else ():
             difference = row["differences"].get(m)
             if row["baseline"]:
@@ -109,38 +109,58 @@ def notes(report: Mapping[str, Any]) -> list[str]:
 
 def _test_notes(report: Mapping[str, Any]) -> list[str]:
     """Return how the differences were tested."""
-    others = [row for row in report["rows"] if row["differences"]]
-    joint = [row for row in others if any(d.get("over_seeds") for d in row["differences"].values())]
-    rest = [row for row in others if row not in joint]
-    base, alpha = report["baseline"], report["alpha"]
+    differences = [
+        (row["system"], metric, difference, difference.get("over_seeds"))
+        for row in report["rows"]
+        for metric, difference in row["differences"].items()
+    ]
+    seeds = [entry for entry in differences if entry[3] and max(entry[3]["seeds"]) > 1]
+    sentences = [entry for entry in differences if entry[3] and max(entry[3]["seeds"]) == 1]
+    others = [entry for entry in differences if not entry[3] and entry[2]["p"]]
+    against = f"ignificance against {report['baseline']} by"
+    above = f"above p = {report['alpha']:g} a difference is not significant."
     lines = []
-    if joint:
-        tests = [d["over_seeds"] for row in joint for d in row["differences"].values()]
-        fewest = min(min(test["seeds"]) for test in tests)
+    if seeds:
+        count = seeds[0][3]["resamples"]
         lines.append(
-            f"Significance against {base} by a bootstrap that resamples sentences and seeds "
-            f"together ({tests[0]['resamples']:,} resamples): above p = {alpha:g} a difference is "
-            "not significant."
+            f"S{against} a bootstrap that resamples sentences and seeds together ({count:,} "
+            f"resamples): {above}"
         )
+        fewest = min(min(entry[3]["seeds"]) for entry in seeds)
         if fewest < _MANY_SEEDS:
             lines.append(
                 f"With {fewest} seed{'s' if fewest > 1 else ''} a system that p is coarse, "
                 "and more often too small than too large."
             )
-    seeds = list((report["significance"] or {"seeds": {}})["seeds"].values())
-    if rest and seeds:
+    if others:
         names = {
             "bootstrap": "paired bootstrap",
             "randomisation": "paired approximate randomisation",
         }
-        tests_used = " and ".join(names[kind] for kind in seeds[0]["tests"])
-        whose = f"{', '.join(row['system'] for row in rest)}: s" if joint else "S"
+        kinds = dict.fromkeys(kind for entry in others for kind in entry[2]["p"])
         lines.append(
-            f"{whose}ignificance against {base} by {tests_used}: the larger p is shown; above "
-            f"{alpha:g} a difference is not significant."
+            _whose(others, differences)
+            + f"{against} {' and '.join(names[kind] for kind in kinds)}: the larger p is shown; "
+            f"above {report['alpha']:g} a difference is not significant."
             + (" It must be so with every seed." if len(report["seeds"]) > 1 else "")
         )
+    if sentences:
+        count = sentences[0][3]["resamples"]
+        lines.append(
+            _whose(sentences, differences)
+            + f"{against} a paired bootstrap of the sentences ({count:,} resamples): {above}"
+        )
     return lines
+
+
+def _whose(some: Sequence[Any], all_: Sequence[Any]) -> str:
+    """Return whose differences these are, up to the `s` of significance; `S` if they are all."""
+    if len(some) == len(all_):
+        return "S"
+    systems, metrics = (list(dict.fromkeys(entry[i] for entry in some)) for i in (0, 1))
+    if len(some) == sum(entry[0] in systems for entry in all_):  # whole rows
+        return f"{', '.join(systems)}: s"
+    return f"{', '.join(METRIC_NAMES.get(m, m) for m in metrics)}: s"
 
 
 def trainings_section(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -158,7 +178,10 @@ def trainings_section(results: Sequence[Mapping[str, Any]]) -> list[str]:
             [
                 result["system"],
                 str(result["seed"]),
-                *(f"{result['scores'][m]['score']:.2f}" for m in metrics),
+                *(
+                    f"{result['scores'][m]['score']:.2f}" if m in result["scores"] else ""
+                    for m in metrics
+                ),
                 "" if loss is None else f"{loss:.3f}",
                 _integer(update),
                 _integer(training["updates"]),

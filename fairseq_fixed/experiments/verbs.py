@@ -210,15 +210,24 @@ def score(
     lengths: Annotated[
         Path | None, typer.Option(help="JSON to write: scores by length; needs all of these.")
     ] = None,
+    comet: Annotated[
+        str | None, typer.Option(help="COMET model: a checkpoint, or a name of the package.")
+    ] = None,
+    raw_source: Annotated[Path | None, typer.Option(help="For COMET: the raw source.")] = None,
 ) -> None:
     """Score translations with sacrebleu."""
     from fairseq_fixed.experiments import scoring
+    from fairseq_fixed.experiments.comet_metric import Comet
     from fairseq_fixed.experiments.errors import ExperimentError
-    from fairseq_fixed.experiments.lengths import account
+    from fairseq_fixed.experiments.lengths import account, file_lengths
     from fairseq_fixed.experiments.stamps import write_json
 
     chosen = scoring.make_metrics(metrics.split(","), tokenize)
     lines, answers = scoring.read_lines(hypotheses), scoring.read_lines(reference)
+    if comet is not None:
+        if raw_source is None:
+            raise ExperimentError("--comet needs --raw-source: COMET reads the source, too")
+        chosen["comet"] = Comet(comet, scoring.read_lines(raw_source))
     scores = scoring.score(lines, answers, chosen)
     if any((source, train, statistics, lengths)):
         if source is None or train is None or statistics is None or lengths is None:
@@ -228,7 +237,7 @@ def score(
             answers,
             chosen,
             source=scoring.read_lines(source),
-            train=scoring.read_lines(train),
+            train=file_lengths(train),
         )
         write_json(statistics, kept)
         write_json(lengths, by_length)

@@ -189,8 +189,17 @@ def test_results_of_separate_runs_are_compared():
     assert found["bleu"]["single"]["seeds"] == [1, 2]
 
 
-def test_one_seed_each_is_left_to_the_other_tests():
-    assert bootstrap.compare_results([result("base", 1, BAD), result("good", 1)], "base") == {}
+def test_one_seed_each_is_left_to_the_other_tests_where_there_are_any():
+    results = [result("base", 1, BAD), result("good", 1), result("late", 1)]
+    everything = {(metric, slug) for metric in METRICS for slug in ("good", "late")}
+    assert bootstrap.compare_results(results, "base", tested=everything) == {}
+    some = everything - {("chrf", "late")}
+    found = bootstrap.compare_results(results, "base", tested=some, resamples=50)
+    assert {metric: list(by_slug) for metric, by_slug in found.items()} == {"chrf": ["late"]}
+    assert found["chrf"]["late"]["seeds"] == [1, 1]
+
+
+def test_without_counts_of_the_baseline_or_of_any_other_system():
     assert bootstrap.compare_results([result("good", 1), result("good", 2)], "base") == {}
     old = [result("base", s, counted=False) for s in (1, 2)]
     assert bootstrap.compare_results([*old, result("a", 1), result("a", 2)], "base") == {}

@@ -17,15 +17,20 @@ def by_length(hypotheses, source_lengths, training=TRAINING):
     return lengths.score_by_length(tables, METRICS, source_lengths, training)
 
 
-def test_subwords_are_counted_without_the_end_mark():
-    assert lengths.subword_lengths(["▁a b ▁c", "", "  ", "x"]) == [3, 0, 0, 1]
+def test_subwords_are_counted_without_the_end_mark(tmp_path):
+    assert list(lengths.subword_lengths(["▁a b ▁c", "", "  ", "x"])) == [3, 0, 0, 1]
+    file = tmp_path / "f"
+    file.write_text("▁a b ▁c\n\n  \nx", encoding="utf-8")
+    assert list(lengths.file_lengths(file)) == [3, 0, 0, 1]
+    with pytest.raises(ExperimentError, match="cannot read"):
+        list(lengths.file_lengths(tmp_path / "missing"))
 
 
 def test_percentiles_are_lengths_that_occur_and_cover_what_they_say():
     values = [*[5] * 94, 7, 9, 9, 20, 20, 80]
     found = lengths.describe_training(values)
     assert found == {
-        "sentences": 100, "median": 5, "percentile95": 9, "percentile99": 80, "longest": 80,
+        "sentences": 100, "median": 5, "percentile95": 7, "percentile99": 20, "longest": 80,
     }  # fmt: skip
     for key, share in (("percentile95", 0.95), ("percentile99", 0.99)):
         assert sum(v <= found[key] for v in values) / 100 >= share
@@ -87,7 +92,7 @@ def test_numbers_of_sentences_that_differ():
 
 def test_the_lengths_are_kept_beside_the_counts():
     source = [" ".join("x" * (1 + i)) for i in range(40)]
-    packed, found = lengths.account(GOOD, REFERENCE, METRICS, source=source, train=["a b c"])
+    packed, found = lengths.account(GOOD, REFERENCE, METRICS, source=source, train=[2, 3])
     packed = json.loads(json.dumps(packed))
     assert counts.unpack_lengths(packed).tolist() == list(range(1, 41))
     assert found["training"]["longest"] == 3
