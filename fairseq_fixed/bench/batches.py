@@ -100,7 +100,7 @@ class Batch:
 
     @functools.cached_property
     def _first(self) -> list[Tensor]:
-        return [value.transpose(0, 1).contiguous() for value in self._values]
+        return [value.detach().transpose(0, 1).contiguous() for value in self._values]
 
     def inputs(self, batch_first: bool) -> list[Tensor]:
         """Return a leaf a layer: (batch, n, d) or (n, batch, d)."""

@@ -125,7 +125,7 @@ def hold_contest(
     samples = interleave(
         [Timed(entrant.name, entrant.units) for entrant in running],
         clock=clock(device, options.clock),
-        rounds=options.rounds,
+        rounds=options.rounds if running else 0,
         seconds=options.seconds,
         minimum_rounds=options.minimum_rounds,
         least=options.least,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -81,6 +82,8 @@ def run_encoder(
     settings: EncoderSettings, place: Place, options: TimingOptions, listener: Listener
 ) -> Iterator[dict[str, Any]]:
     """Measure case after case; yields each as :func:`contest.hold_contest` returns it."""
+    # torch's own encoder uses them in evaluation
+    warnings.filterwarnings("ignore", message=".*API of nested tensors.*")
     longest = max([1024, *settings.grid.lengths])
     built: dict[float, list[_Contender]] = {}
     for shape in settings.grid.shapes(options.seed):

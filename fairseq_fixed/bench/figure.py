@@ -107,10 +107,11 @@ def _panel(axis: Any, curves: list[Curve], what: str, colours: Mapping[str, Any]
         )
     lengths = sorted({n for curve in curves for n in curve.lengths})
     axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
+    if all(cost is None for curve in curves for cost in getattr(curve, what)):
+        axis.text(0.5, 0.5, "not measured", ha="center", transform=axis.transAxes)
+    else:
+        axis.set_yscale("log")
     axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("length n (tokens)")
     axis.grid(alpha=0.3, which="both", linewidth=0.5)
-    if all(value is None for curve in curves for value in getattr(curve, what)):
-        axis.text(0.5, 0.5, "not measured", ha="center", transform=axis.transAxes)

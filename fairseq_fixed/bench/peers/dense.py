@@ -59,6 +59,8 @@ class Dense(Sublayer):
         # one channel a head: for its matrices alone, which do not depend on the width
         fixed = [specs[i] for i in self.fixed]
         definition = MixedHeadAttention(len(fixed), fixed) if fixed else None
+        if definition is not None:
+            definition.eval()  # entries that a syntactic head drops in training are kept here
         self._definition = [definition]  # in a list: no part of the module's parameters
         self.vocabulary = make_vocabulary(definition.needs if definition else frozenset())
 
