@@ -13,6 +13,9 @@ from fairseq_fixed.experiments.errors import ExperimentError
 __all__ = ["compare", "make_metrics", "read_lines", "score"]
 
 
+_SPACELESS = ("zh", "ja-mecab")
+
+
 def read_lines(path: Path) -> list[str]:
     r"""Return a text's lines, split at `\n` alone (U+2028 and the like are part of a sentence).
 
@@ -34,18 +37,20 @@ def make_metrics(names: Sequence[str], tokenize: str) -> dict[str, Any]:
 
     Args:
         names: which; `comet` is for making scores of what is kept, not for scoring text.
-        tokenize: BLEU's tokenizer.
+        tokenize: BLEU's tokenizer. With that of a language without spaces between words, TER
+            counts characters as words there, too.
 
     Raises:
         ExperimentError: an unknown name, or a tokenizer that sacrebleu cannot use here.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
+    spaceless = tokenize in _SPACELESS
     makers: dict[str, Any] = {
         "bleu": lambda: BLEU(tokenize=tokenize),
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
-        "ter": TER,
+        "ter": lambda: TER(normalized=spaceless, asian_support=spaceless),
         "comet": CometScore,
     }
     metrics = {}

@@ -19,6 +19,20 @@ def test_scores_are_sacrebleus_with_signatures():
     assert score(REFERENCE, REFERENCE, make_metrics(["bleu"], "13a"))["bleu"]["score"] > 99.9
 
 
+def test_ter_of_languages_without_spaces():
+    reference, hypothesis = ["彼は猫が好きだ。"], ["彼は犬が好きだ。"]
+    found = score(hypothesis, reference, make_metrics(["ter"], "zh"))["ter"]
+    assert "asian:yes" in found["signature"] and "norm:yes" in found["signature"]
+    assert 0 < found["score"] < 50  # not the one word of a sentence, wrong as a whole
+    assert score(hypothesis, reference, make_metrics(["ter"], "13a"))["ter"]["score"] == 100
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "zh", "char", "intl", "none"])
+def test_tokenizers_are_in_the_signature(tokenize):
+    found = score(GOOD, REFERENCE, make_metrics(["bleu"], tokenize))["bleu"]
+    assert f"|tok:{tokenize}|" in found["signature"]
+
+
 def test_different_numbers_of_lines():
     with pytest.raises(ExperimentError, match="39 lines, the reference 40"):
         score(GOOD[1:], REFERENCE, make_metrics(["bleu"], "13a"))
