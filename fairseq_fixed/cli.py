@@ -253,11 +253,7 @@ def report(
 ) -> None:
     """Write a finished run's report again, or print the tables of all that `results` holds."""
     from fairseq_fixed.experiments import paths
-    from fairseq_fixed.experiments.collection import (
-        draw_collection,
-        render_collection,
-        update_page,
-    )
+    from fairseq_fixed.experiments.collection import draw_collection, update_page
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.report import write_report
 
@@ -273,7 +269,19 @@ def report(
                 for picture in draw_collection(recipe, figures):
                     typer.echo(f"{picture}")
             else:
-                typer.echo(f"## {recipe.name}\n\n{render_collection(recipe, view)}")
+                typer.echo(f"## {recipe.name}\n\n{_shown(recipe, view)}")
+
+
+def _shown(recipe: Path, view: str) -> str:
+    """Return a view of a recipe's results; of older ones, which may not hold it, say so."""
+    from fairseq_fixed.experiments.collection import VIEWS, render_collection
+
+    try:
+        return render_collection(recipe, view)
+    except ExperimentError as error:
+        if view == "table" or view not in VIEWS:
+            raise
+        return f"{error}\n"
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)
