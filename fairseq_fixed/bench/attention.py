@@ -143,24 +143,25 @@ def _contenders(
             return
         found.append(_Contender(name, ours, layers.to(place.device, place.torch_dtype), quadratic))
 
+    # torch's attention makes n×n matrices on the CPU where there is dropout, and in evaluation
+    # its module does so where there is none
+    plain = dropout > 0 and not place.fused
     for text, specs in settings.specs.items():
-        learned = dropout > 0 and any(spec.kind == "learned" for spec in specs)
+        learned = plain and any(spec.kind == "learned" for spec in specs)
         add(
             text,
             lambda i, specs=specs: Mixed(specs, weights[i], d, dropout),
             ours=True,
             quadratic=learned,
         )
-    # torch's attention makes n×n matrices on the CPU where there is dropout, and in evaluation
-    # its module does so where there is none
     if "fairseq" in settings.peers:
         add(
             "fairseq",
             lambda i: FairseqAttention(weights[i], d, heads, dropout),
-            quadratic=dropout > 0,
+            quadratic=plain,
         )
     if "sdpa" in settings.peers:
-        add("sdpa", lambda i: SdpaAttention(weights[i], d, heads, dropout), quadratic=dropout > 0)
+        add("sdpa", lambda i: SdpaAttention(weights[i], d, heads, dropout), quadratic=plain)
     if "torch" in settings.peers:
         add("torch", lambda i: TorchAttention(weights[i], d, heads, dropout), quadratic=True)
     if "lightconv" in settings.peers:

@@ -126,6 +126,7 @@ def _contenders(
     torch.manual_seed(seed)
     vanilla = models.build_vanilla(**values).encoder
     weights = vanilla.state_dict()
+    plain = dropout > 0 and not place.fused  # torch's attention makes n×n matrices
     found: list[_Contender] = []
 
     def add(name: str, encoder: nn.Module, *, ours: bool = False, quadratic: bool = True) -> None:
@@ -138,12 +139,12 @@ def _contenders(
         if models.is_vanilla(system):
             encoder.load_state_dict(weights)
         scored = any(spec.kind == "learned" for specs in models.specs(system) for spec in specs)
-        add(system.name, encoder, ours=True, quadratic=scored and dropout > 0)
+        add(system.name, encoder, ours=True, quadratic=scored and plain)
     if "torch" in settings.peers:
         # before fairseq's own, whose embedding it shares, is moved and cast
         add("torch", TorchEncoder(vanilla, models.arguments(**values)))
     if "fairseq" in settings.peers:
-        add("fairseq", vanilla, quadratic=dropout > 0)
+        add("fairseq", vanilla, quadratic=plain)
     if "lightconv" in settings.peers:
         args = models.arguments(**values)
         dictionary = make_task(models.vocabulary).source_dictionary

@@ -49,8 +49,8 @@ class Grid:
 
     lengths: Sequence[int] = (25, 256, 1024)
     mix: LengthMix | None = None
-    batches: int = 8
-    tokens: Sequence[int] = (4096,)
+    batches: int = 4
+    tokens: Sequence[int] = (2048,)
     paddings: Sequence[float] = (0.1,)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -36,11 +37,22 @@ class Place:
         check_choice("side", self.side, SIDES)
         kind = self.device.partition(":")[0]
         check_choice("device", kind, ("cpu", "cuda"))
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise BenchError(f"device {self.device!r}: give cpu, cuda, or cuda:1")
         if kind == "cuda" and not torch.cuda.is_available():
             raise BenchError(
                 f"device {self.device}: torch {torch.__version__} sees no CUDA device; "
                 "use --device cpu, or install a build of torch with CUDA"
             )
+        if kind == "cuda" and (torch.device(self.device).index or 0) >= torch.cuda.device_count():
+            raise BenchError(
+                f"device {self.device}: there are {torch.cuda.device_count()}, counted from 0"
+            )
+
+    @property
+    def fused(self) -> bool:
+        """Whether torch's attention has a kernel with dropout here: the CPU has none."""
+        return self.device != "cpu"
 
     @property
     def torch_dtype(self) -> torch.dtype:

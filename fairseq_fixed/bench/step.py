@@ -58,7 +58,7 @@ class StepSettings:
     models: ModelSettings = field(
         default_factory=lambda: ModelSettings(parse_systems("7f+1l,8f,8xband:8"))
     )
-    tokens: Sequence[int] = (4096,)
+    tokens: Sequence[int] = (2048,)
     batches: int = 4
     dropouts: Sequence[float] = (0.0, 0.1)
 

@@ -99,7 +99,7 @@ _Option = Annotated[
 _Vocabulary = Annotated[int, typer.Option(help="Symbols of both languages.")]
 _Tokens = Annotated[str, typer.Option(help="Positions a batch, as --max-tokens; commas.")]
 _Dropout = Annotated[str, typer.Option(help="Commas.")]
-_Side = Annotated[str, typer.Option(help="Of the padding of sources: left, right.")]
+_Side = Annotated[str, typer.Option(help="Of sources' padding: left, right; commas.")]
 _Limit = Annotated[
     float | None,
     typer.Option(help="GiB that a contender's n×n matrices may need; most of what is free."),
@@ -117,10 +117,10 @@ def attention(
     ] = "real,25,256,1024,4096",
     text: _Text = None,
     data: _Data = None,
-    batches: _Batches = 8,
+    batches: _Batches = 4,
     tokens: Annotated[
         str, typer.Option(help="Positions a batch; commas. max(1, tokens // length) sentences.")
-    ] = "4096",
+    ] = "2048",
     width: Annotated[int, typer.Option(help="Channels.")] = 512,
     heads: Annotated[int, typer.Option(help="Heads of every mix.")] = 8,
     layers: Annotated[
@@ -167,7 +167,7 @@ def attention(
         memory=memory,
         limit=None if memory_limit is None else int(memory_limit * 2**30),
     )
-    places = [Place(device, name, side) for name in _words(dtype)]
+    places = [Place(device, name, s) for name in _words(dtype) for s in _words(side)]
     _set_threads(threads)
     options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
@@ -192,7 +192,7 @@ def encoder(
     text: _Text = None,
     data: _Data = None,
     batches: _Batches = 4,
-    tokens: _Tokens = "4096",
+    tokens: _Tokens = "2048",
     attention_dropout: _Dropout = "0,0.1",
     padding: Annotated[
         str, typer.Option(help="Share of positions, for fixed lengths; commas.")
@@ -231,7 +231,7 @@ def encoder(
         memory=memory,
         limit=None if memory_limit is None else int(memory_limit * 2**30),
     )
-    places = [Place(device, name, side) for name in _words(dtype)]
+    places = [Place(device, name, s) for name in _words(dtype) for s in _words(side)]
     _set_threads(threads)
     options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
@@ -253,7 +253,7 @@ def step(
     text: _Text = None,
     data: _Data = None,
     batches: _Batches = 4,
-    tokens: _Tokens = "4096",
+    tokens: _Tokens = "2048",
     attention_dropout: _Dropout = "0,0.1",
     side: _Side = "left",
     device: _Device = "cpu",
@@ -277,7 +277,7 @@ def step(
         batches=batches,
         dropouts=parse_numbers("attention-dropout", attention_dropout, float),
     )
-    places = [Place(device, name, side) for name in _words(dtype)]
+    places = [Place(device, name, s) for name in _words(dtype) for s in _words(side)]
     _set_threads(threads)
     options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
 
@@ -332,7 +332,7 @@ def generate(
     )
     from fairseq_fixed.bench.settings import Place, parse_numbers
 
-    places = [Place(device, name, side) for name in _words(dtype)]
+    places = [Place(device, name, s) for name in _words(dtype) for s in _words(side)]
     _set_threads(threads)
     options = TimingOptions(rounds=rounds, seconds=seconds, seed=seed, clock=clock)
     settings: GenerateSettings | CheckpointSettings
@@ -512,6 +512,10 @@ def _run(
     )
     from fairseq_fixed.bench.screen import Screen
 
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.set_device(device)
     for target in (json, figure):
         if target is not None:
             check_writable(target)
