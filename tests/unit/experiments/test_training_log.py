@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from fairseq_fixed.experiments.plan import Stage
 from fairseq_fixed.experiments.progress import PlainView, StageProgress, format_seconds
 from fairseq_fixed.experiments.training_log import Tail, read_training_log
@@ -54,6 +56,38 @@ def test_figures(tmp_path):
     assert log.wall == 30
     assert [p["update"] for p in log.curve()] == [20, 30]
     assert log.curve()[0]["wall"] == 20
+
+
+@pytest.mark.parametrize(
+    ("message", "ended"),
+    [
+        ("Stopping training due to num_updates: 30 >= max_update: 30", "updates"),
+        (
+            "Stopping training due to cumulative_training_time: 1.01 > stop_time_hours: 1.0 "
+            "hour(s)",
+            "hours",
+        ),
+        ("early stop since valid performance hasn't improved for last 5 runs", "patience"),
+        ("Start iterating over samples", None),
+    ],
+)
+def test_what_ended_it(tmp_path, message, ended):
+    said = f"2024-01-01 10:00:00 | INFO | fairseq_cli.train | {message}\n"
+    assert read(tmp_path, train(30, 7) + said + valid(30, 7)).ended == ended
+
+
+def test_the_last_of_several_endings_counts(tmp_path):
+    said = "2024-01-01 10:00:00 | INFO | fairseq_cli.train | "
+    hours = f"{said}Stopping training due to cumulative_training_time: 1.0 > 0.9\n"
+    updates = f"{said}Stopping training due to num_updates: 40 >= max_update: 40\n"
+    assert read(tmp_path, hours + train(40, 7) + updates).ended == "updates"  # went on
+
+
+def test_validation_scores(tmp_path):
+    scored = line("valid", {"valid_loss": "3", "valid_bleu": "12.5", "valid_num_updates": "20"})
+    log = read(tmp_path, valid(10, 4) + scored)
+    assert log.curve()[1] == {"update": 20, "loss": 3.0, "bleu": 12.5}
+    assert "bleu" not in log.curve()[0]
 
 
 def test_after_a_resume_the_later_line_counts(tmp_path):

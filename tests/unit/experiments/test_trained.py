@@ -1,0 +1,46 @@
+import pytest
+
+from fairseq_fixed.experiments import paths, recipe, trained
+from fairseq_fixed.experiments.errors import ExperimentError
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder with one of four models trained, and then another."""
+    content = {"pair": "es-en", "data": {"kind": "sword"}, "seeds": [1, 2]}
+    experiment = recipe.check("test", content)
+    (tmp_path / paths.RECIPE).write_text(recipe.dump(experiment))
+    for file in (f"{paths.SUBWORDS}/model.model", f"{paths.BINARY}/dict.en.txt"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    return tmp_path
+
+
+def train(run, slug, seed):
+    checkpoint = run / paths.seed_folder(slug, seed) / paths.AVERAGED
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    return checkpoint
+
+
+def test_what_is_trained_is_found(run):
+    with pytest.raises(ExperimentError, match="vanilla, seed 1, is not trained yet"):
+        trained.find_all(run)
+    train(run, "vanilla", 2)
+    mine = train(run, "7f-1l", 1)
+    assert [(t.system.name, t.seed) for t in trained.find_all(run)] == [
+        ("vanilla", 2), ("7f+1l", 1),
+    ]  # fmt: skip
+    (one,) = trained.find_all(run, system="7f+1l")
+    assert one == trained.find(run) and one.checkpoint == mine
+    assert trained.find_all(run, seed=2)[0].system.name == "vanilla"
+    with pytest.raises(ExperimentError, match=r"7f\+1l, seed 2, is not trained yet"):
+        trained.find_all(run, system="7f+1l", seed=2)
+
+
+def test_what_a_run_does_not_have(run):
+    train(run, "vanilla", 1)
+    with pytest.raises(ExperimentError, match="no system '8f'"):
+        trained.find_all(run, system="8f")
+    with pytest.raises(ExperimentError, match=r"has no seed 7; it has \[1, 2\]"):
+        trained.find_all(run, seed=7)
