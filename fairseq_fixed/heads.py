@@ -68,29 +68,76 @@ class KindInfo:
         arguments: the numbers that may stand behind the name.
         words: whether a `w` behind the name makes it word-based.
         summary: one line for help texts and tables.
+        causal: `module:Class` below `fairseq_fixed.attention.causal`, what a decoder has of this
+            kind; empty: a decoder cannot have it.
+        not_causal: why not, for the error.
     """
 
     implementation: str
     arguments: tuple[Argument, ...] = ()
     words: bool = False
     summary: str = ""
+    causal: str = ""
+    not_causal: str = "it has no causal form"
 
 
 KINDS: dict[str, KindInfo] = {
-    "learned": KindInfo("learned:Learned", summary="softmax(QKᵀ/√k), learned"),
-    "current": KindInfo("positional:Current", words=True, summary="the token itself"),
-    "previous": KindInfo("positional:Previous", words=True, summary="the token before"),
-    "next": KindInfo("positional:Next", words=True, summary="the token after"),
-    "left": KindInfo("context:Left", words=True, summary="larger left context, cubic weights"),
-    "right": KindInfo("context:Right", words=True, summary="larger right context, cubic weights"),
-    "start": KindInfo("context:Start", words=True, summary="the sentence's start, cubic weights"),
-    "end": KindInfo("context:End", words=True, summary="the sentence's end, cubic weights"),
-    "last": KindInfo("positional:Last", words=True, summary="the sentence's last token"),
-    "first": KindInfo("positional:First", words=True, summary="the sentence's first token"),
+    "learned": KindInfo(
+        "learned:Learned", summary="softmax(QKᵀ/√k), learned", causal="scored:Scored"
+    ),
+    "current": KindInfo(
+        "positional:Current", words=True, summary="the token itself", causal="simple:Current"
+    ),
+    "previous": KindInfo(
+        "positional:Previous", words=True, summary="the token before", causal="simple:Previous"
+    ),
+    "next": KindInfo(
+        "positional:Next",
+        words=True,
+        summary="the token after",
+        not_causal="the token after is not written yet",
+    ),
+    "left": KindInfo(
+        "context:Left",
+        words=True,
+        summary="larger left context, cubic weights",
+        causal="recurrent:Recurrent",
+    ),
+    "right": KindInfo(
+        "context:Right",
+        words=True,
+        summary="larger right context, cubic weights",
+        not_causal="the context to the right is not written yet",
+    ),
+    "start": KindInfo(
+        "context:Start",
+        words=True,
+        summary="the sentence's start, cubic weights",
+        causal="recurrent:Recurrent",
+    ),
+    "end": KindInfo(
+        "context:End",
+        words=True,
+        summary="the sentence's end, cubic weights",
+        causal="recurrent:Recurrent",
+    ),
+    "last": KindInfo(
+        "positional:Last",
+        words=True,
+        summary="the sentence's last token",
+        not_causal="the last token written is always the token itself: write current",
+    ),
+    "first": KindInfo(
+        "positional:First",
+        words=True,
+        summary="the sentence's first token",
+        causal="recurrent:Recurrent",
+    ),
     "band": KindInfo(
         "band:Band",
         (Argument("W", int, 0), Argument("K", int, 0, default=0)),
         summary="learned, |i-j| ≤ W, and K further keys a sentence",
+        causal="scored:Scored",
     ),
     "syntactic": KindInfo(
         "syntactic:Syntactic",
@@ -101,16 +148,24 @@ KINDS: dict[str, KindInfo] = {
         "rare:Rare",
         (Argument("K", int, 1), Argument("W", int, 0)),
         summary="the nearest of the K rarest tokens where |i-t| ≤ W, else the token itself",
+        not_causal="the rarest tokens of a sentence are not known while it is written",
     ),
     "gaussian": KindInfo(
         "gaussian:Gaussian",
         (Argument("OFFSET", float, -1e6, 1e6), Argument("SIGMA", float, 1e-3, 1e6)),
         summary="hard-coded Gaussian around i + OFFSET",
+        causal="gaussian:Gaussian",
     ),
     "random": KindInfo("synthesizer:Random", summary="a trained matrix that ignores the input"),
     "random_frozen": KindInfo("synthesizer:RandomFrozen", summary="a random matrix, not trained"),
-    "alibi": KindInfo("alibi:Alibi", summary="learned, minus a fixed slope times the distance"),
-    "off": KindInfo("off:Off", summary="nothing: an empty slot, for ablations"),
+    "alibi": KindInfo(
+        "alibi:Alibi",
+        summary="learned, minus a fixed slope times the distance",
+        causal="scored:Scored",
+    ),
+    "off": KindInfo(
+        "off:Off", summary="nothing: an empty slot, for ablations", causal="simple:Off"
+    ),
 }
 
 # In the order of the paper's table.
@@ -249,15 +304,16 @@ def parse_mix(text: str) -> tuple[HeadSpec, ...]:
 
 
 def parse_heads(
-    text: str, *, layers: int, heads: int, embed_dim: int | None = None
+    text: str, *, layers: int, heads: int, embed_dim: int | None = None, side: str = "encoder"
 ) -> tuple[tuple[HeadSpec, ...], ...]:
-    """Parse the heads of a whole encoder.
+    """Parse the heads of a whole encoder or decoder.
 
     Args:
         text: a mix for all layers (`7f+1l`) or mixes by layer (`0-2@7f+1l/3-5@8l`).
-        layers: number of encoder layers, as built (before `--encoder-layers-to-keep`).
+        layers: number of layers, as built (before `--encoder-layers-to-keep`).
         heads: number of heads that every layer must have (`--encoder-attention-heads`).
         embed_dim: where given, checked to be divisible by `heads`.
+        side: `encoder`, or `decoder`, whose heads must be causal.
 
     Returns:
         A tuple of `layers` tuples of `heads` specs.
@@ -268,7 +324,7 @@ def parse_heads(
     if not isinstance(text, str) or not text:
         raise HeadsError(f"heads: expected a mix such as '7f+1l', got {text!r}")
     if heads < 1 or layers < 1:
-        raise HeadsError(f"heads: an encoder of {layers} layers with {heads} heads has none")
+        raise HeadsError(f"heads: {side} of {layers} layers with {heads} heads has none")
     if embed_dim is not None and embed_dim % heads:
         raise HeadsError(
             f"heads: the embedding dimension {embed_dim} is not divisible by {heads} heads"
@@ -286,7 +342,7 @@ def parse_heads(
             if first > last or last >= layers:
                 raise HeadsError(
                     f"heads: layers {where} in {part!r} are not in 0-{layers - 1} "
-                    f"(the encoder has {layers} layers)"
+                    f"(the {side} has {layers} layers)"
                 )
         elif len(parts) > 1:
             raise HeadsError(f"heads: {part!r} in {text!r} names no layers; write 0-2@{part}")
@@ -294,8 +350,10 @@ def parse_heads(
         if len(specs) != heads:
             raise HeadsError(
                 f"heads: {mix!r} has {len(specs)} heads, but the layer has {heads} "
-                f"(--encoder-attention-heads)"
+                f"(--{side}-attention-heads)"
             )
+        if side == "decoder":
+            _check_causal(specs, mix)
         for layer in range(first, last + 1):
             if layer in by_layer:
                 raise HeadsError(f"heads: layer {layer} is named twice in {text!r}")
@@ -304,6 +362,22 @@ def parse_heads(
     if missing:
         raise HeadsError(f"heads: {text!r} says nothing of layers {', '.join(missing)}")
     return tuple(by_layer[layer] for layer in range(layers))
+
+
+def _check_causal(specs: tuple[HeadSpec, ...], mix: str) -> None:
+    """Raise HeadsError at the first head that would need tokens which are not written yet."""
+    for spec in specs:
+        why = "" if spec.info.causal else spec.info.not_causal
+        if spec.words:
+            why = "the words of a target are not known while it is written"
+        elif spec.kind == "band" and spec.args[1]:
+            why = "its further keys are chosen from the whole sentence; write band:W"
+        if why:
+            causal = ", ".join(kind for kind, info in KINDS.items() if info.causal)
+            raise HeadsError(
+                f"heads: a decoder cannot have {str(spec)!r} of {mix!r}: {why}. "
+                f"Kinds that a decoder can have: {causal}"
+            )
 
 
 def format_mix(specs: tuple[HeadSpec, ...]) -> str:
@@ -331,15 +405,17 @@ def format_heads(specs: tuple[tuple[HeadSpec, ...], ...]) -> str:
     return "/".join(parts)
 
 
-def keep_layers(text: str, kept: list[int], *, layers: int, heads: int) -> str:
-    """Return the heads of an encoder pruned to the layers `kept`, in the grammar.
+def keep_layers(
+    text: str, kept: list[int], *, layers: int, heads: int, side: str = "encoder"
+) -> str:
+    """Return the heads of an encoder or decoder pruned to the layers `kept`, in the grammar.
 
     Ranges name layers as built; pruning (`--encoder-layers-to-keep`) renumbers what is left.
 
     Raises:
-        HeadsError: `text` does not fit the unpruned encoder, or a kept layer is not in it.
+        HeadsError: `text` does not fit what was built, or a kept layer is not in it.
     """
-    specs = parse_heads(text, layers=layers, heads=heads)
+    specs = parse_heads(text, layers=layers, heads=heads, side=side)
     outside = [str(layer) for layer in kept if not 0 <= layer < layers]
     if outside:
         raise HeadsError(f"heads: layers to keep {', '.join(outside)} are not in 0-{layers - 1}")

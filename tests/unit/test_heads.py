@@ -158,3 +158,33 @@ def test_keep_layers_names_layers_as_built():
     assert keep_layers("8f", [0, 2], layers=6, heads=8) == format_mix(parse_mix("8f"))
     with pytest.raises(HeadsError, match="6"):
         keep_layers(text, [0, 6], layers=6, heads=8)
+
+
+def test_a_decoders_heads_look_back():
+    mix = "0@8l/1@4xprevious+4xband:3"
+    assert parse_heads(mix, layers=2, heads=8, side="decoder") == parse_heads(
+        mix, layers=2, heads=8
+    )
+    assert keep_layers(mix, [1], layers=2, heads=8, side="decoder") == "4xprevious+4xband:3:0"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("7f+1l", ["'next'", "7f+1l", "not written yet"]),
+        ("8xright", ["'right'", "not written yet"]),
+        ("8xlast", ["'last'", "write current"]),
+        ("4xleft+4xleftw", ["'leftw'", "words of a target"]),
+        ("7l+band:3:2", ["'band:3:2'", "whole sentence", "band:W"]),
+        ("8xrare:2:3", ["'rare:2:3'", "rarest tokens"]),
+        ("8xrandom", ["'random'", "no causal form"]),
+        ("8xsyntactic:3", ["'syntactic:3'", "no causal form"]),
+        ("4l", ["4 heads", "has 8", "--decoder-attention-heads"]),
+        ("0-2@8l", ["the decoder has 2 layers"]),
+    ],
+)
+def test_errors_of_a_decoders_heads(text, parts):
+    with pytest.raises(HeadsError) as caught:
+        parse_heads(text, layers=2, heads=8, side="decoder")
+    for part in parts:
+        assert part in str(caught.value)
