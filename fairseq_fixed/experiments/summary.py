@@ -31,9 +31,9 @@ def summarise(
 
     Returns:
         Rows with `system`, `slug`, `baseline` (whether it is), `seeds`, `parameters`,
-        `tokens_per_second`, `updates`, `valid_loss`, `converged`, `scores` (by metric: `mean`,
-        `spread` (standard deviation, None for one seed), `values`), and `differences` (by metric:
-        `mean` against the baseline, `p` by test and seed, `over_seeds` (of
+        `tokens_per_second`, `updates`, `valid_loss` and its spread, `converged`, `scores` (by
+        metric: `mean`, `spread` (sample standard deviation, None for one seed), `values`), and
+        `differences` (by metric: `mean` against the baseline, `p` by test and seed, `over_seeds` (of
         :func:`bootstrap.compare_over_seeds`; None where it could not be made) and `significant`:
         by that test, or else only if every test with every seed says so).
     """
@@ -51,6 +51,7 @@ def summarise(
             "tokens_per_second": _mean(run["training"]["tokens_per_second"] for run in runs),
             "updates": [run["training"]["updates"] for run in runs],
             "valid_loss": _mean(run["training"]["valid_loss"] for run in runs),
+            "valid_loss_spread": _spread(run["training"]["valid_loss"] for run in runs),
             "converged": all(converged(run) for run in runs),
             "scores": {},
             "differences": {},
@@ -98,6 +99,11 @@ def summarise(
 def _mean(values: Any) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.mean(known) if known else None
+
+
+def _spread(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.stdev(known) if len(known) > 1 else None
 
 
 def _p_values(

@@ -35,6 +35,8 @@ def table(
     for row in report["rows"]:
         updates = sorted(set(row["updates"]))
         loss = "" if row["valid_loss"] is None else f"{row['valid_loss']:.3f}"
+        if row.get("valid_loss_spread") is not None:
+            loss += f" ± {row['valid_loss_spread']:.3f}"
         cells = [
             row["system"],
             *([str(len(row["seeds"]))] if several else []),
