@@ -33,9 +33,9 @@ def summarise(
         Rows with `system`, `slug`, `baseline` (whether it is), `seeds`, `parameters`,
         `tokens_per_second`, `updates`, `valid_loss` and its spread, `converged`, `scores` (by
         metric: `mean`, `spread` (sample standard deviation, None for one seed), `values`), and
-        `differences` (by metric: `mean` against the baseline, `p` by test and seed, `over_seeds` (of
-        :func:`bootstrap.compare_over_seeds`; None where it could not be made) and `significant`:
-        by that test, or else only if every test with every seed says so).
+        `differences` (by metric: `mean` against the baseline, `p` by test and seed, `over_seeds`
+        (of :func:`bootstrap.compare_over_seeds`; None where it could not be made) and
+        `significant`: by that test, or else only if every test with every seed says so).
     """
     by_slug: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
