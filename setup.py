@@ -45,6 +45,9 @@ setup(
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         # A peer of `fairseq-fixed bench`; without it that row is left out.
         "bench": ["local-attention==1.11.2"],
+        # fairseq-fixed run … -m --search N, and --slurm
+        "search": ["optuna>=4"],
+        "slurm": ["submitit>=1.5"],
         "dev": ["pytest", "pytest-timeout", "hypothesis", "ruff", "mypy"],
     },
     entry_points={"console_scripts": ["fairseq-fixed=fairseq_fixed.cli:main"]},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,30 +64,100 @@ def run(
         list[str] | None, typer.Option(help="Run a stage again: its name, or `train` for all.")
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live table.")] = False,
+    multirun: Annotated[
+        bool, typer.Option("--multirun", "-m", help="One run for each of a key's values: a,b,c.")
+    ] = False,
+    search: Annotated[
+        int | None, typer.Option(help="With -m: so many trainings, chosen by Optuna.")
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(help="With -m: submit the runs. A setting of submitit: timeout_min=240."),
+    ] = None,
 ) -> None:
     """Run a recipe from raw text to a table; started again, it goes on where it was."""
-    from fairseq_fixed.experiments import session
+    from fairseq_fixed.experiments import session, sweep
     from fairseq_fixed.experiments.recipe import load
 
+    if multirun or sweep.brings_sweep(recipe, overrides or ()):
+        _run_many(recipe, overrides or (), dry_run, redo or (), plain, search, slurm)
+        return
+    if search is not None or slurm is not None:
+        raise ExperimentError("--search and --slurm go with -m")
     if dry_run:
         _print_driver(recipe, overrides or ())
         return
     experiment = load(recipe, overrides or ())
     folder = session.run_folder(experiment)
     typer.echo(f"{experiment.name}: {_systems(experiment)} in {folder}")
-    try:
+    with _resumable(recipe, *(overrides or ())):
         ran = session.run_session(experiment, folder, _view(plain), redo or ())
-    except KeyboardInterrupt as stop:
-        number = getattr(stop, "number", signal.SIGINT)
-        typer.echo(
-            "\nStopped. The same command goes on from here: "
-            + shlex.join(["fairseq-fixed", "run", recipe, *(overrides or ())]),
-            err=True,
-        )
-        raise typer.Exit(128 + number) from None
     if not ran:
         typer.echo("All is done already.")
     _show_report(folder)
+
+
+@contextlib.contextmanager
+def _resumable(*words: str) -> Iterator[None]:
+    """Say, when stopped by Ctrl-C or a signal, that the same command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        number = getattr(stop, "number", signal.SIGINT)
+        command = shlex.join(["fairseq-fixed", "run", *words])
+        typer.echo(f"\nStopped. The same command goes on from here: {command}", err=True)
+        raise typer.Exit(128 + number) from None
+
+
+def _run_many(
+    recipe: str,
+    overrides: Sequence[str],
+    dry_run: bool,
+    redo: Sequence[str],
+    plain: bool,
+    search: int | None,
+    slurm: Sequence[str] | None,
+) -> None:
+    """Run a recipe once for every combination of values, or for those that a search tries."""
+    from fairseq_fixed.experiments import multirun, sweep_report
+    from fairseq_fixed.experiments.sweep import plan_sweep
+
+    if search is not None:
+        _search(recipe, overrides, search, plain)
+        return
+    sweep = plan_sweep(recipe, overrides, tools=not dry_run)
+    count = len(sweep.points)
+    if dry_run:
+        for point in sweep.points:
+            typer.echo(shlex.join(["fairseq-fixed", *multirun.point_command(sweep, point)]))
+        return
+    if slurm is not None:
+        from fairseq_fixed.experiments.slurm import submit
+
+        for name, job in submit(sweep, slurm).items():
+            typer.echo(f"{job}  {name}")
+        typer.echo("When all have ended, the same command without --slurm shows what they found.")
+        return
+    typer.echo(f"{sweep.name}: {count} run{'s' * (count > 1)} in {sweep.folder}")
+    with _resumable(recipe, *overrides, "-m"):
+        ran, failures = multirun.run_sweep(sweep, _view(plain), redo)
+    if not ran:
+        typer.echo("All is done already.")
+    page = sweep_report.write(sweep, failures)
+    typer.echo(f"\n{page.read_text(encoding='utf-8')}\n{page}")
+    if failures:
+        for folder, failure in failures.items():
+            typer.echo(f"\n{folder.name}: {failure}", err=True)
+        raise ExperimentError(f"{len(failures)} of {count} runs failed; the same command goes on")
+
+
+def _search(recipe: str, overrides: Sequence[str], trials: int, plain: bool) -> None:
+    """Search settings by the valid loss."""
+    from fairseq_fixed.experiments.search import run_search
+
+    with _resumable(recipe, *overrides, "-m", "--search", str(trials)):
+        page = run_search(recipe, overrides, trials, _view(plain))
+    typer.echo(f"\n{page.read_text(encoding='utf-8')}\n{page}")
 
 
 def _print_driver(recipe: str, overrides: Sequence[str]) -> None:
@@ -101,13 +172,18 @@ def _print_driver(recipe: str, overrides: Sequence[str]) -> None:
 
 @app.command(rich_help_panel=_EXPERIMENTS)
 def status(folder: _Run) -> None:
-    """Show which stages of a run are done."""
+    """Show which stages of a run are done; of a multirun, how far each of its runs is."""
+    from fairseq_fixed.experiments import multirun
     from fairseq_fixed.experiments.lock import holder
     from fairseq_fixed.experiments.progress import format_seconds
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.stages import compile_plan
     from fairseq_fixed.experiments.stamps import Stamps
 
+    if points := multirun.points_in(folder):
+        for line in multirun.survey(points):
+            typer.echo(line)
+        return
     plan = compile_plan(read(folder))
     states = Stamps(folder.absolute()).survey(plan, save=False)
     process = holder(folder)
@@ -139,6 +215,8 @@ def recipes() -> None:
         for key in ("description", "cost"):
             if content.get(key):
                 typer.echo(f"    {content[key]}")
+        for key, values in (content.get("multirun") or {}).items():
+            typer.echo(f"    a run for each of {key}={values}")
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)

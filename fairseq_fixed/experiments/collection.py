@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments import sweep_report
 from fairseq_fixed.experiments.bootstrap import RESAMPLES
 from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
@@ -15,6 +16,7 @@ from fairseq_fixed.experiments.results import SIGNIFICANCE, without_counts, with
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
+from fairseq_fixed.experiments.sweep_figure import draw as draw_sweep
 from fairseq_fixed.experiments.tables import notes, table, trainings_section
 from fairseq_fixed.experiments.validation import nearest
 
@@ -111,6 +113,8 @@ def render_collection(folder: Path, view: str = "table") -> str:
     """
     if view not in VIEWS:
         raise ExperimentError(f"results cannot be shown as {view!r}; {nearest(view, VIEWS)}")
+    if (sweep := read_json(folder / sweep_report.JSON)) is not None and view == "table":
+        return "\n".join(sweep_report.section(sweep)) + "\n"
     report = read_collection(folder)
     if view == "table":
         return _render_table(report)
@@ -136,6 +140,9 @@ def draw_collection(folder: Path, out: Path) -> list[Path]:
     Returns:
         The files written.
     """
+    if (sweep := read_json(folder / sweep_report.JSON)) is not None:
+        picture = out / f"{folder.name}.png"
+        return [picture] if draw_sweep(sweep, picture) else []
     report = read_collection(folder)
     baseline = next((row["slug"] for row in report["rows"] if row["baseline"]), None)
     title = f"{report['recipe']} ({report['pair']})"

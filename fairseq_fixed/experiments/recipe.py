@@ -92,7 +92,7 @@ def require_hydra() -> None:
         )
 
 
-def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True) -> dict[str, Any]:
     """Return a recipe with its defaults and overrides as plain data, composed by Hydra.
 
     Args:
@@ -100,6 +100,7 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
             `/train: …` and `/recipe/…` of the project.
         overrides: Hydra's `key=value`. A key that the YAML does not hold is added, so that it is
             the validation that judges it; a group (`train=…`) chooses another file.
+        resolve: whether to fill in `${vars.NAME}` and the like.
 
     Raises:
         ExperimentError: there is no such recipe, or Hydra refuses an override.
@@ -131,7 +132,7 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(folder), version_base="1.1"):
             config = hydra_compose(config_name=name, overrides=words)
-        content = OmegaConf.to_container(config, resolve=True)
+        content = OmegaConf.to_container(config, resolve=resolve)
     except (HydraException, OmegaConfBaseException) as error:
         raise ExperimentError(f"recipe {recipe!r} cannot be composed: {error}") from error
     except yaml.YAMLError as error:

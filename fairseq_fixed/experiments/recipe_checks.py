@@ -149,7 +149,7 @@ def _check_tokenizer(recipe: Recipe, errors: list[str], tools: bool) -> None:
         try:
             BLEU(tokenize=wanted)
         except (RuntimeError, ImportError, AssertionError) as error:
-            reason = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
             errors.append(
                 f"score.tokenize: sacrebleu's {wanted} does not work here ({reason}). "
                 f"pip install 'sacrebleu[{_EXTRAS[wanted]}]', or set score.tokenize=char"

@@ -45,7 +45,7 @@ def choose_resources(experiment: Experiment, runs: int = 1) -> Resources:
         runs: how many runs like it share the machine.
 
     Raises:
-        ExperimentError: a training needs more GPUs than there are.
+        ExperimentError: a training needs more GPUs than there are, or fp16 and there is none.
     """
     recipe = experiment.recipe
     cores = machine.available_cores()
@@ -60,6 +60,10 @@ def choose_resources(experiment: Experiment, runs: int = 1) -> Resources:
             )
         jobs = recipe.jobs or len(gpus)
         return Resources(jobs, recipe.threads or max(1, cores // jobs), gpus)
+    if recipe.train.precision == "fp16":
+        raise ExperimentError(
+            "train.precision=fp16 needs a GPU, and none is seen here; fp32 and bf16 train on a CPU"
+        )
     each = 1 if each == "all" else each
     cores = max(1, cores // each)
     threads = recipe.threads or max(1, cores // min(trainings, recipe.jobs or cores))

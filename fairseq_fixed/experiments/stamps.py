@@ -253,7 +253,7 @@ class Stamps:
         Files are linked where that is possible, but not those of a stage that may go on: it would
         write into the other run's.
         """
-        for name in (*stage.outputs, stage.log):
+        for name in (*stage.outputs, *stage.traces, stage.log):
             _copy(source.folder / name, self.folder / name, link=not stage.resumable)
         write_json(self._path(stage), read_json(source._path(stage)))
         self._started_path(stage).unlink(missing_ok=True)

@@ -1,4 +1,9 @@
-"""A system of a recipe: `vanilla`, a head mix, a file of `configs/model`, or a mapping."""
+"""A system of a recipe: `vanilla`, a head mix, a file of `configs/model`, or a mapping.
+
+A mapping has `heads`, or `lower` and `upper`, the mixes of the lower and the upper half of the
+encoder's layers (of an odd number the middle one is lower); `name`, `arch`, and any options of
+fairseq-train.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +93,7 @@ def parse_systems(
     for index, entry in enumerate(entries):
         where = f"systems[{index}]"
         try:
-            system = _parse(entry, folder)
+            system = _parse(entry, model, folder)
             _check_heads(system, entry, model)
         except (HeadsError, ValueError, OSError) as error:
             errors.append(f"{where}: {error}")
@@ -102,33 +107,38 @@ def parse_systems(
     return _unique_slugs(systems)
 
 
-def _parse(entry: str | Mapping[str, Any], folder: Path) -> System:
+def _parse(entry: str | Mapping[str, Any], model: ModelSettings, folder: Path) -> System:
     if isinstance(entry, str):
         if entry == VANILLA:
             return System(VANILLA, VANILLA, "transformer")
         file = Path(entry) if entry.endswith((".yaml", ".yml")) else folder / f"{entry}.yaml"
         if ("/" not in entry.removesuffix(".yaml") and file.is_file()) or entry.endswith(".yaml"):
-            return _parse_file(file, entry)
+            return _parse_file(file, model, entry)
         return System(entry, slug(entry), "fixed_transformer", entry)
-    return _parse_mapping(entry, None)
+    return _parse_mapping(entry, model, None)
 
 
-def _parse_file(file: Path, entry: str) -> System:
+def _parse_file(file: Path, model: ModelSettings, entry: str) -> System:
     import yaml
 
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     if not isinstance(content, Mapping):
         raise ValueError(f"{file} holds no keys and values")
-    return _parse_mapping(content, Path(entry).stem)
+    return _parse_mapping(content, model, Path(entry).stem)
 
 
-def _parse_mapping(entry: Mapping[str, Any], name: str | None) -> System:
+def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings, name: str | None) -> System:
     options = dict(entry)
+    halves = _halves(options, model)
     # `_name` and `encoder_heads` are what a fairseq-hydra-train model config calls them.
     arch = options.pop("arch", None) or options.pop("_name", None)
     options.pop("_name", None)
     heads = options.pop("heads", None) or options.pop("encoder_heads", None)
     options.pop("encoder_heads", None)
+    if halves is not None:
+        if heads is not None:
+            raise ValueError("a system has either `heads`, or `lower` and `upper`")
+        heads = halves
     name = options.pop("name", None) or name
     if arch is None:
         arch = "transformer" if heads is None else "fixed_transformer"
@@ -142,6 +152,18 @@ def _parse_mapping(entry: Mapping[str, Any], name: str | None) -> System:
         None if heads is None else str(heads),
         render_flags(options),
     )
+
+
+def _halves(options: dict[str, Any], model: ModelSettings) -> str | None:
+    """Take `lower` and `upper` out of a system's options, and return them as one mix."""
+    lower, upper = options.pop("lower", None), options.pop("upper", None)
+    if lower is None and upper is None:
+        return None
+    layers = int(options.get("encoder_layers", model.encoder_layers or model.layers))
+    if lower is None or upper is None or layers < 2:
+        raise ValueError("`lower` and `upper` go together, and need two encoder layers or more")
+    half = (layers + 1) // 2
+    return f"0-{half - 1}@{lower}/{half}-{layers - 1}@{upper}"
 
 
 def _check_heads(system: System, entry: Any, model: ModelSettings) -> None:

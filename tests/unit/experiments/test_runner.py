@@ -13,7 +13,7 @@ from fairseq_fixed.experiments import runner
 from fairseq_fixed.experiments.errors import ExperimentError, FolderInUseError, StageFailedError
 from fairseq_fixed.experiments.lock import folder_lock, holder
 from fairseq_fixed.experiments.plan import Plan, Stage
-from fairseq_fixed.experiments.runner import NOTHING_LEFT, Resources, run_plan
+from fairseq_fixed.experiments.runner import NOTHING_LEFT, Resources, Task, run_plan, run_plans
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -224,6 +224,91 @@ def test_a_training_gets_as_many_gpus_as_it_has_processes(tmp_path):
     assert set(written["c"].split("|")[0].split(",")) == {"4", "5", "7"}
     assert written["c"].endswith("|3")
     assert written["d"].split("|")[0] in ("4", "5", "7")
+
+
+def append(name, inputs=(), text="x", **options):
+    """A stage that notes every time it runs in a file outside the runs' folders."""
+    code = f"""
+        import os
+        open(os.environ['NOTES'], 'a').write({name + " "!r})
+        os.makedirs({name!r}, exist_ok=True)
+        open({name + "/out"!r}, 'a').write({text!r})
+    """
+    return python(code, name=name, inputs=inputs, outputs=(f"{name}/",), **options)
+
+
+def run_many(folder, *plans, jobs=2, sources=()):
+    view = Recorder()
+    tasks = []
+    for i, stages in enumerate(plans):
+        place = folder / f"run{i}"
+        place.mkdir(exist_ok=True)
+        tasks.append(Task(Plan(stages), place, f"{i}: "))
+    ran, failures = run_plans(tasks, view, Resources(jobs), sources)
+    return ran, failures, view
+
+
+def test_an_equal_stage_of_two_plans_runs_once(tmp_path, monkeypatch):
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("NOTES", str(notes))
+    plans = [
+        [append("a"), append("b", ("a/out",)), append("c", ("b/out",), text=text)]
+        for text in ("one", "two", "one")
+    ]
+    ran, failures, view = run_many(tmp_path, *plans, jobs=3)
+    assert ran == 4 and not failures
+    assert sorted(notes.read_text().split()) == ["a", "b", "c", "c"]
+    texts = [(tmp_path / f"run{i}/c/out").read_text() for i in range(3)]
+    assert texts == ["one", "two", "one"]
+    assert (tmp_path / "run1/logs/a.log").exists()
+    assert sum("the same as in" in text for text in view.names("say")) == 5
+    assert {name.partition(": ")[0] for name in view.names("ended")} <= {"0", "1", "2"}
+    # all is done, and nothing is copied again
+    ran, _, view = run_many(tmp_path, *plans)
+    assert ran == 0 and not view.names("say")
+    # another run takes what it can from these
+    other = tmp_path / "other"
+    other.mkdir()
+    task = Task(Plan(plans[1]), other)
+    assert run_plans([task], Recorder(), Resources(), [tmp_path / "run1"]) == (0, {})
+    assert (other / "c/out").read_text() == "two"
+
+
+def test_what_a_stage_may_go_on_with_is_copied_not_linked(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    plan = [append("a"), append("b", resumable=True)]
+    run_many(tmp_path, plan, plan)
+    for name, linked in (("a", True), ("b", False)):
+        one, other = (tmp_path / f"run{i}/{name}/out" for i in range(2))
+        assert one.read_text() == other.read_text()
+        assert one.samefile(other) == linked
+
+
+def test_a_failure_stops_its_own_plan_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    bad = python("raise ValueError('no')", name="bad", outputs=("bad.out",))
+    ran, failures, view = run_many(
+        tmp_path, [bad, write("after", ("bad.out",))], [append("a"), write("b", ("a/out",))]
+    )
+    assert list(failures) == [tmp_path / "run0"] and "ValueError: no" in str(
+        failures[tmp_path / "run0"]
+    )
+    assert ran == 3 and (tmp_path / "run1/b.out").exists()
+    assert not (tmp_path / "run0/after.out").exists()
+    assert any(text.startswith("0: stopped: ") for text in view.names("say"))
+
+
+def test_processors_and_gpus_are_shared_by_all_plans(tmp_path):
+    def plan(prefix):
+        code = "import time; time.sleep(0.5)"
+        return [python(code, name=f"{prefix}{i}", device=i == 0) for i in range(3)]
+
+    view = Recorder()
+    tasks = [Task(Plan(plan(name)), tmp_path / name) for name in "ab"]
+    for task in tasks:
+        task.folder.mkdir()
+    run_plans(tasks, view, Resources(3, 1, ("0",)))
+    assert view.most == 3
 
 
 RUNNER = """

@@ -54,6 +54,33 @@ def test_a_slug_is_a_safe_folder_name(name):
     assert not text.startswith(("-", "."))
 
 
+@pytest.mark.parametrize(
+    ("layers", "mix"),
+    [
+        (2, "0-0@7f+1l/1-1@8l"),
+        (3, "0-1@7f+1l/2-2@8l"),
+        (6, "0-2@7f+1l/3-5@8l"),
+    ],
+)
+def test_halves_of_the_encoder(tmp_path, layers, mix):
+    errors: list[str] = []
+    entry = {"name": "lower", "lower": "7f+1l", "upper": "8l"}
+    (system,) = parse_systems([entry], ModelSettings(encoder_layers=layers), tmp_path, errors)
+    assert not errors and system.name == "lower"
+    assert system.arguments == ("--arch", "fixed_transformer", "--encoder-heads", mix)
+
+
+def test_halves_that_are_none(tmp_path):
+    entries = [{"lower": "8l"}, {"lower": "8l", "upper": "8f", "heads": "8l"}, {"upper": "9l"}]
+    errors: list[str] = []
+    parse_systems(entries, ModelSettings(), tmp_path, errors)
+    assert len(errors) == 3
+    assert "`lower` and `upper` go together" in errors[0] and "either `heads`" in errors[1]
+    entry = {"lower": "8l", "upper": "8f"}
+    parse_systems([entry], ModelSettings(encoder_layers=1), tmp_path, errors)
+    assert "need two encoder layers or more" in errors[-1]
+
+
 def test_flags():
     flags = {"a_b": 1, "fp16": True, "off": False, "none": None, "many": [1, 2], "--c-d": "x y"}
     assert render_flags(flags) == (

@@ -1,0 +1,84 @@
+import json
+
+import pytest
+
+from fairseq_fixed.experiments import search, stages, sweep
+from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.recipe import load
+
+SYSTEMS = "systems=[7f+1l]"
+
+
+def space(*overrides):
+    return sweep.plan_search("bible_es_en", [SYSTEMS, *overrides])
+
+
+def test_what_is_searched_and_what_is_fixed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = space("train.lr=interval(0.001,0.01)", "model.dropout=0.1,0.2", "seeds=[4]")
+    assert found.keys == ("train.lr", "model.dropout")
+    assert found.fixed == (SYSTEMS, "seeds=[4]")
+    assert found.folder == tmp_path / "runs/bible_es_en/search.lr.dropout"
+    assert found.experiment.recipe.seeds == [4]
+    with pytest.raises(ExperimentError, match="nothing is swept"):
+        space("train.lr=0.1")
+
+
+def test_hydras_sweeps_as_optunas_distributions():
+    pytest.importorskip("optuna")
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    found = search.distributions(
+        space(
+            "train.lr=tag(log,interval(0.001,0.01))",
+            "model.dropout=interval(0,0.5)",
+            "model.ffn=int(interval(128,512))",
+            "model.layers=range(1,6,2)",
+            "train.max_tokens=2048,4096",
+        ).overrides
+    )
+    assert found == {
+        "train.lr": FloatDistribution(0.001, 0.01, log=True),
+        "model.dropout": FloatDistribution(0, 0.5),
+        "model.ffn": IntDistribution(128, 512),
+        "model.layers": IntDistribution(1, 5, step=2),
+        "train.max_tokens": CategoricalDistribution(["2048", "4096"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["data.limit=5k,10k", "subwords.size=1000,2000", "translate.beam=1,5", "seeds=[1],[2]"],
+)
+def test_what_says_nothing_by_its_valid_loss_is_refused(override):
+    pytest.importorskip("optuna")
+    key = override.partition("=")[0]
+    with pytest.raises(ExperimentError, match=f"{key} cannot be searched: the search compares"):
+        search.distributions(space(override).overrides)
+
+
+def test_the_test_set_is_not_touched():
+    plan = search.training_plan(stages.compile_plan(load("bible_es_en", ["seeds=[1,2]"])))
+    kinds = {stage.kind for stage in plan}
+    assert kinds == {"options", "corpus", "subwords", "preprocess", "train"}
+    assert sum(stage.kind == "train" for stage in plan) == 4
+
+
+def test_the_lowest_valid_losses_decide(tmp_path):
+    experiment = load("bible_es_en", [SYSTEMS, "seeds=[1,2]"])
+    for seed, losses in ((1, (5.0, 3.0, 4.0)), (2, (6.0, 5.0))):
+        points = [
+            {"valid_num_updates": str(i), "valid_loss": str(x), "valid_nll_loss": str(x)}
+            for i, x in enumerate(losses)
+        ]
+        lines = [f"2026-01-01 00:00:00 | INFO | valid | {json.dumps(point)}" for point in points]
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        (tmp_path / f"logs/train.7f-1l.seed{seed}.log").write_text("\n".join(lines) + "\n")
+    assert search.objective(experiment, tmp_path) == 4.0
+    (tmp_path / "logs/train.7f-1l.seed2.log").unlink()
+    with pytest.raises(ExperimentError, match=r"train\.7f-1l\.seed2 has not validated"):
+        search.objective(experiment, tmp_path)
