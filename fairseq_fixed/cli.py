@@ -167,7 +167,7 @@ def _print_driver(recipe: str, overrides: Sequence[str]) -> None:
     from fairseq_fixed.experiments.stages import compile_plan
 
     experiment = load(recipe, overrides, tools=False)
-    typer.echo(render_driver(experiment, compile_plan(experiment), overrides), nl=False)
+    typer.echo(render_driver(experiment, compile_plan(experiment), [recipe, *overrides]), nl=False)
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)

@@ -225,10 +225,34 @@ def read(folder: Path) -> Experiment:
     return check(name, content, files=False, tools=False)
 
 
-def dump(experiment: Experiment) -> str:
-    """Return the recipe as composed, every default filled in, as YAML for `read`."""
-    content = {"name": experiment.name, **dataclasses.asdict(experiment.recipe)}
+def dump(experiment: Experiment, *, defaults: bool = True) -> str:
+    """Return the recipe as composed, as YAML for `read`.
+
+    Args:
+        experiment: the recipe.
+        defaults: whether every default is filled in, or left out.
+    """
+    recipe = experiment.recipe
+    settings = dataclasses.asdict(recipe) if defaults else _without_defaults(recipe)
+    content = {"name": experiment.name, **settings}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _without_defaults(settings: Any) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            value = _without_defaults(value)
+            if not value:
+                continue
+        elif field.name != "kind":  # of the data, which tells what its other keys are
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            if value == default:
+                continue
+        kept[field.name] = value
+    return kept
 
 
 def check(

@@ -37,7 +37,7 @@ def render_record(experiment: Experiment, plan: Plan, threads: int) -> str:
         f"DATA={shlex.quote(_data_folder())}",
         *(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
         *_devices(plan),
-        *_commands(experiment, plan),
+        *_commands(experiment, plan, dump(experiment)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -48,9 +48,10 @@ def render_driver(experiment: Experiment, plan: Plan, words: Sequence[str] = ())
     Args:
         experiment: the recipe.
         plan: its stages.
-        words: the overrides that it was made with.
+        words: the recipe and the overrides, as the user named them; none: the recipe's name.
     """
-    command = shlex.join(["fairseq-fixed", "run", experiment.name, *words, "--dry-run"])
+    words = words or [experiment.name]
+    command = shlex.join(["fairseq-fixed", "run", *words, "--dry-run"])
     threads = experiment.recipe.threads
     lines = [
         "#!/usr/bin/env bash",
@@ -86,7 +87,7 @@ def render_driver(experiment: Experiment, plan: Plan, words: Sequence[str] = ())
         f"FOLDER=${{1:-runs/{experiment.name}-by-hand}}",
         'mkdir -p "$FOLDER"',
         'cd "$FOLDER"',
-        *_commands(experiment, plan),
+        *_commands(experiment, plan, dump(experiment, defaults=False)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -120,8 +121,8 @@ def _devices(plan: Plan) -> list[str]:
     ]
 
 
-def _commands(experiment: Experiment, plan: Plan) -> list[str]:
-    lines = commands.render_stages(plan, {paths.RECIPE: dump(experiment)})
+def _commands(experiment: Experiment, plan: Plan, recipe: str) -> list[str]:
+    lines = commands.render_stages(plan, {paths.RECIPE: recipe})
     return [*lines, "", "# The same scores by sacrebleu's own command", *_sacrebleu(experiment)]
 
 

@@ -208,8 +208,8 @@ def test_script_is_bash_and_holds_every_command():
             line = next(x for x in joined.splitlines() if x.endswith(f" {stage.log}"))
             words = shlex.split(line.replace('"$PLUGIN"', "{plugin}").replace("$DATA", "{data}"))
             assert tuple(words[: words.index("2>&1")]) == stage.command
-    begin = "mkdir -p logs\n"
-    assert record.partition(begin)[2] == driver.partition(begin)[2]
+    begin = "END_OF_FILE\n\n# options\n"
+    assert record.partition(begin)[2] == driver.partition(begin)[2] != ""
 
 
 def test_a_script_shares_the_batches_among_the_gpus_that_it_finds():

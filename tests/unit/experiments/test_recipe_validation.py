@@ -158,6 +158,15 @@ def test_dump_and_read_give_the_same_experiment(tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["wmt19_en_de_small", "bible_es_en", "iwslt14_de_en"])
+def test_a_dump_without_defaults_is_the_same_recipe(tmp_path, name):
+    experiment = recipes.load(name, ["seeds=[2,3]", "train.lr=0.5"])
+    text = recipes.dump(experiment, defaults=False)
+    (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+    assert recipes.read(tmp_path) == experiment
+    assert len(text) < len(recipes.dump(experiment)) and "optimizer" not in text
+
+
 def test_reading_what_is_no_run(tmp_path):
     with pytest.raises(ExperimentError, match="is not the folder of a run"):
         recipes.read(tmp_path)
