@@ -77,6 +77,11 @@ def test_leaves_results_report_and_only_the_needed_checkpoints(finished):
     assert result["test"]["sentences"] == 29  # no multiple of 8: fairseq drops none of them
     assert [point["update"] for point in result["curve"]] == list(range(5, 41, 5))
     assert result["scores"]["bleu"]["signature"].startswith("nrefs:1|")
+    assert result["training"]["ended"] == "updates"
+    assert result["statistics"]["sentences"] == 29
+    assert sum(bucket["sentences"] for bucket in result["lengths"]["by_training"]) == 29
+    assert (run / "report/lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert list((run / "systems/7f-1l/seed1/tensorboard").rglob("events.*"))
     kept = {p.name for p in (run / "systems/7f-1l/seed1/checkpoints").iterdir()}
     assert len(kept) <= 3 + 2, kept  # to average; last and best
 
@@ -103,6 +108,36 @@ def test_a_changed_setting_redoes_only_what_depends_on_it(finished, tmp_path):
     assert begun[1:] == ["result.vanilla.seed1:", "result.7f-1l.seed1:", "compare:", "report:"]
     assert "compare: starts (again: --trials 100 → 90)" in output
     assert "18 of 18 stages done" in miniature.run("status", "copy", cwd=tmp_path)
+
+
+def test_a_contrastive_set_is_put_to_all_models_of_the_run(finished, tmp_path):
+    run = finished[0] / "runs/mini"
+    sides = [(run / f"data/raw/test.{x}").read_text().split("\n")[:-1] for x in ("es", "en")]
+    rows = []
+    for source, reference in zip(*sides, strict=True):
+        *rest, last = reference.split()
+        wrong = "six" if last != "six" else "dog"
+        rows.append(f"{source}\t{reference}\t{' '.join([*rest, wrong])}\tlast\t{len(rest)}\n")
+    (tmp_path / "set.tsv").write_text("".join(rows))
+    miniature.run("contrast", str(run), "set.tsv", "--cpu", "--out", "out.json", cwd=tmp_path)
+    models = load(tmp_path / "out.json")["models"]
+    assert [(m["system"], m["seed"]) for m in models] == [("vanilla", 1), ("7f+1l", 1)]
+    for model in models:
+        assert model["pairs"]["total"] == 29 == model["by_type"]["last"]["total"]
+        low, high = model["pairs"]["interval"]
+        assert 0 <= low <= model["pairs"]["accuracy"] <= high <= 1
+    text = miniature.run("contrast", str(run), "set.tsv", "--system", "7f+1l", cwd=tmp_path)
+    assert "| 7f+1l, seed 1 | 29 |" in text and "vanilla" not in text
+
+
+def test_what_a_run_has_finished_is_collected_without_touching_it(finished, tmp_path):
+    run = finished[0] / "runs/mini"
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    miniature.run("collect", str(run), "--results", "all", cwd=tmp_path)
+    assert before == {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    assert len(list((tmp_path / "all/mini").glob("*.seed1.*.json"))) == 2
+    for view in ("table", "trainings", "speed", "length"):
+        assert "7f+1l" in miniature.run("report", "all", "--view", view, cwd=tmp_path)
 
 
 def test_commands_run_by_hand_in_an_emptied_folder(finished, tmp_path):
