@@ -51,6 +51,8 @@ def draw_curves(
             _draw(by_updates, by_time, result, value, best, colour, first)
             if result["slug"] == baseline and value is loss_of:
                 _draw_level(by_updates, by_time, result, colour)
+        if value is loss_of:
+            _leave_out_the_fall(by_updates, results)
         by_updates.set_ylabel(label)
         for axis in (by_updates, by_time):
             axis.grid(alpha=0.3)
@@ -89,6 +91,21 @@ def _draw(
             label=result["system"] if first else None,
         )
         axis.plot(place[key] / scale, top, "o", color=colour, markersize=4)
+
+
+def _leave_out_the_fall(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:
+    """Cut the axis off above where the first eighth of a training has brought the loss.
+
+    The first fall is the same for all, and so long that it would hide what tells them apart.
+    """
+    curves = [[loss for loss, _ in losses_of(result["curve"])] for result in results]
+    curves = [losses for losses in curves if losses]
+    if curves:
+        top = max(losses[len(losses) // 8] for losses in curves)
+        low = min(min(losses) for losses in curves)
+        if top > low:
+            margin = 0.05 * (top - low)
+            axis.set_ylim(low - margin, top + margin)
 
 
 def _draw_level(by_updates: Any, by_time: Any, result: Mapping[str, Any], colour: str) -> None:

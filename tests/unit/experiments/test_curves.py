@@ -50,6 +50,16 @@ def test_all_seeds_in_one_figure_by_updates_and_by_time(drawn, tmp_path):
     assert [line.get_ydata()[0] for line in levels] == [4, 4]  # the baseline's best, of each seed
 
 
+def test_the_first_fall_does_not_hide_the_rest(drawn, tmp_path):
+    curve = [{"update": i, "loss": 100 / (i + 1)} for i in range(24)]
+    one = {"system": "a", "slug": "a", "seed": 1, "curve": curve}
+    curves.draw_curves([one], tmp_path / "x.png")
+    low, high = drawn[0][0].axes[0].get_ylim()
+    assert low < 100 / 24 and 25 < high < 100 / 3  # from the fourth validation of 24 on
+    curves.draw_curves([run("a", 1)], tmp_path / "x.png")  # five validations: all of them
+    assert drawn[1][0].axes[0].get_ylim()[1] > 8
+
+
 def test_scores_have_a_row_of_their_own(drawn, tmp_path):
     curves.draw_curves([run("a", 1), run("b", 1, bleu=True)], tmp_path / "x.png")
     (figure, _), *_ = drawn
