@@ -6,6 +6,7 @@ import argparse
 import difflib
 import functools
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -37,6 +38,33 @@ class FixedTransformerModel(TransformerModel):
     def hub_models(cls) -> dict[str, str]:
         """None are published: fairseq's `transformer` models are not this model's."""
         return {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str | Path,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> Any:
+        """Load a trained model for translation from Python, as fairseq's `GeneratorHubInterface`.
+
+        Args:
+            model_name_or_path: a run's folder, which is enough (`system` and `seed` choose among
+                its models); or a folder of checkpoints, as for any fairseq model.
+            checkpoint_file: of a folder of checkpoints.
+            data_name_or_path: of a folder of checkpoints: where its dictionaries are.
+            kwargs: of a folder of checkpoints: options to override.
+        """
+        from fairseq_fixed.experiments.paths import RECIPE
+
+        if (Path(model_name_or_path) / RECIPE).is_file():
+            from fairseq_fixed.experiments.hub import from_run
+
+            return from_run(model_name_or_path, **kwargs)
+        return super().from_pretrained(
+            str(model_name_or_path), checkpoint_file, data_name_or_path, **kwargs
+        )
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:

@@ -65,6 +65,36 @@ def test_the_test_set_comes_out_as_in_the_run(run, translator):
     assert [translator.translate([line])[0] for line in source[:9]] == translated[:9]
 
 
+@pytest.mark.parametrize("system", [None, "vanilla"])
+def test_fairseqs_own_interface_gives_the_same_in_three_lines(run, system):
+    from fairseq_fixed.models import FixedTransformerModel
+
+    model = FixedTransformerModel.from_pretrained(run, system=system)
+    source = lines(run / "data/raw/test.es")
+    folder = run / "systems" / (system or "7f-1l") / "seed1"
+    translated = model.translate(source, beam=2)
+    assert_agree(source, translated, lines(folder / paths.HYPOTHESES))
+    assert model.translate(source[0], beam=2) == translated[0]
+    (best, *_) = model.generate(model.encode(source[0]), beam=2)
+    assert model.decode(best["tokens"]) == translated[0]
+    with pytest.raises(ExperimentError, match="has no seed 9"):
+        FixedTransformerModel.from_pretrained(run, seed=9)
+
+
+def test_a_checkpoint_without_a_run_loads_as_any_of_fairseqs(run):
+    from fairseq_fixed.models import FixedTransformerModel
+
+    model = FixedTransformerModel.from_pretrained(
+        str(run / "systems/7f-1l/seed1"),
+        paths.AVERAGED,
+        str(run / "data/bin"),
+        bpe="sentencepiece",
+        sentencepiece_model=str(run / "data/subwords/model.model"),
+    )
+    assert len(model.models) == 1
+    assert isinstance(model.translate("uno dos", beam=2), str)
+
+
 def test_another_system_and_empty_lines(run):
     from fairseq_fixed.experiments.translate import Translator
 
