@@ -330,10 +330,11 @@ def report(
     ] = None,
 ) -> None:
     """Write a finished run's report again, or print the tables of all that `results` holds."""
-    from fairseq_fixed.experiments import paths
+    from fairseq_fixed.experiments import multirun, paths
     from fairseq_fixed.experiments.collection import draw_collection, update_page
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.report import write_report
+    from fairseq_fixed.experiments.sweep_report import MARKDOWN
 
     if page is not None:
         changed = update_page(page, folder)
@@ -341,6 +342,11 @@ def report(
     elif (folder / paths.RECIPE).exists() or not folder.is_dir():
         write_report(read(folder), folder)
         _show_report(folder)
+    elif multirun.points_in(folder):
+        summary = folder / MARKDOWN
+        if not summary.is_file():
+            raise ExperimentError(f"{folder} has no {MARKDOWN} yet: its runs are not finished")
+        typer.echo(summary.read_text(encoding="utf-8"), nl=False)
     else:
         for recipe in sorted(path for path in folder.iterdir() if path.is_dir()):
             if figures is not None:

@@ -79,7 +79,8 @@ def run_sweep(
     resources = choose_resources(first, runs=len(sweep.points))
     for point in sweep.points:
         check_programs(compile_plan(point.experiment), resources)
-    sources = [sweep.base] if (sweep.base / paths.RECIPE).is_file() else []
+    # what is to be made again must not be taken from an earlier run
+    sources = [sweep.base] if (sweep.base / paths.RECIPE).is_file() and not redo else []
     with contextlib.ExitStack() as stack, explained(sweep.folder):
         tasks = []
         for point in sweep.points:

@@ -60,6 +60,7 @@ def test_the_summary_holds_what_the_runs_reports_hold(finished):
     for point in content["points"]:
         report = load(place / point["name"] / "report/report.json")
         assert point["report"]["rows"] == report["rows"]
+    assert miniature.run("report", "runs/mini/by.lr", cwd=folder) == page
     assert "| 0.01 | vanilla |" in page and "| 0.02 | 7f+1l |" in page
 
 
