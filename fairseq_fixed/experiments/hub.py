@@ -6,8 +6,8 @@
     model.translate("Y habló Jonás al pez.")
 
 What comes back is fairseq's `GeneratorHubInterface`, raw text in and out: `translate`, `encode`,
-`generate`, `decode`, `models[0]`, `cuda()`. :class:`translate.Translator` is for many lines: it takes the
-recipe's beam, batches by length and divides what is too long.
+`generate`, `decode`, `models[0]`, `cuda()`. :class:`translate.Translator` is for many lines: it
+takes the recipe's beam, batches by length and divides what is too long.
 """
 
 from __future__ import annotations
