@@ -12,13 +12,14 @@ from typing import Any, cast
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import register_model
-from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from fairseq.models.transformer.transformer_legacy import TransformerModel, base_architecture
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from fairseq_fixed.heads import keep_layers
+from fairseq_fixed.models.decoder import FixedTransformerDecoder
 from fairseq_fixed.models.encoder import FixedTransformerEncoder
 from fairseq_fixed.models.options import add_options, check_options, set_defaults
 
@@ -30,7 +31,8 @@ class FixedTransformerModel(TransformerModel):
     """Encoder-decoder transformer whose encoder heads are chosen one by one.
 
     Takes every option of fairseq's `transformer` and those of `models/options.py`. The decoder is
-    fairseq's own. Registered the legacy way, so that `--arch NAME` works on the command line and
+    fairseq's own, unless `--decoder-heads` chooses its self-attention. Registered the legacy way,
+    so that `--arch NAME` works on the command line and
     `model: {_name: NAME, encoder_heads: …}` under Hydra.
     """
 
@@ -101,7 +103,8 @@ class FixedTransformerModel(TransformerModel):
         if isinstance(args, DictConfig):
             # what is saved in checkpoints must say how the model was built, pruned layers included
             with open_dict(args):
-                for name in ("encoder_heads", "encoder_layers", "decoder_layers", *_TO_KEEP):
+                heads = ("encoder_heads", "decoder_heads")
+                for name in (*heads, "encoder_layers", "decoder_layers", *_TO_KEEP):
                     args[name] = getattr(namespace, name)
         return model
 
@@ -126,6 +129,18 @@ class FixedTransformerModel(TransformerModel):
         """Build the encoder of mixed heads."""
         return FixedTransformerEncoder(
             TransformerConfig.from_namespace(args), src_dict, embed_tokens
+        )
+
+    @classmethod
+    def build_decoder(
+        cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> TransformerDecoderBase:
+        """Build fairseq's own decoder, or one of mixed heads where `decoder_heads` names them."""
+        cfg = TransformerConfig.from_namespace(args)
+        if not cfg.decoder_heads:
+            return super().build_decoder(args, tgt_dict, embed_tokens)
+        return FixedTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
 
 
@@ -181,15 +196,14 @@ def _already_pruned(args: Any, state_dict: dict[str, torch.Tensor]) -> bool:
 
 
 def _prune_heads(args: Any) -> None:
-    """Rewrite `encoder_heads` for `--encoder-layers-to-keep`: ranges name layers as built."""
-    if not args.encoder_layers_to_keep:
-        return
-    kept = [int(layer) for layer in args.encoder_layers_to_keep.split(",")]
-    if len(kept) == args.encoder_layers:
-        return  # nothing is dropped, or fairseq already pruned these very options
-    args.encoder_heads = keep_layers(
-        args.encoder_heads,
-        kept,
-        layers=args.encoder_layers,
-        heads=args.encoder_attention_heads,
-    )
+    """Rewrite heads for `--encoder-layers-to-keep` and its like: ranges name layers as built."""
+    for side, name in zip(("encoder", "decoder"), _TO_KEEP, strict=True):
+        heads, layers = getattr(args, f"{side}_heads"), getattr(args, f"{side}_layers")
+        if not heads or not getattr(args, name):
+            continue
+        kept = [int(layer) for layer in getattr(args, name).split(",")]
+        if len(kept) == layers:
+            continue  # nothing is dropped, or fairseq already pruned these very options
+        number = getattr(args, f"{side}_attention_heads")
+        pruned = keep_layers(heads, kept, layers=layers, heads=number, side=side)
+        setattr(args, f"{side}_heads", pruned)

@@ -11,7 +11,15 @@ from fairseq_fixed.attention.band import PROJECTIONS, SPARSE
 from fairseq_fixed.attention.gaussian import GAUSSIAN_ROWS
 from fairseq_fixed.vocabulary import WORD_BOUNDARIES
 
-__all__ = ["OPTIONS", "ModelOption", "add_options", "check_options", "head_options", "set_defaults"]
+__all__ = [
+    "OPTIONS",
+    "ModelOption",
+    "add_options",
+    "causal_options",
+    "check_options",
+    "head_options",
+    "set_defaults",
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,12 @@ OPTIONS = (
         "encoder_heads",
         "7f+1l",
         "the heads of each encoder layer, such as 7f+1l, 8f, 8l or 0-2@7f+1l/3-5@8l",
+    ),
+    ModelOption(
+        "decoder_heads",
+        "",
+        "the heads of each decoder layer's self-attention, such as 4xprevious+4l: kinds that look "
+        "back alone; empty: fairseq's own decoder",
     ),
     ModelOption(
         "fixed_edge",
@@ -154,3 +168,9 @@ def head_options(args: object) -> dict[str, Any]:
     return {
         option.head: getattr(args, option.name) for option in OPTIONS if option.head is not None
     }
+
+
+def causal_options(args: object) -> dict[str, Any]:
+    """Return the options that a decoder's heads take."""
+    options = head_options(args)
+    return {name: options[name] for name in ("edge", "gaussian_rows")}
