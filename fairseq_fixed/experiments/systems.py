@@ -140,6 +140,8 @@ def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings, name: str | N
             raise ValueError("a system has either `heads`, or `lower` and `upper`")
         heads = halves
     name = options.pop("name", None) or name
+    if heads is None and options.get("decoder_heads"):
+        raise ValueError("decoder_heads without heads: name the encoder's too, such as `heads: 8l`")
     if arch is None:
         arch = "transformer" if heads is None else "fixed_transformer"
     if name is None:
@@ -176,6 +178,14 @@ def _check_heads(system: System, entry: Any, model: ModelSettings) -> None:
             layers=own.get("encoder_layers", model.encoder_layers or model.layers),
             heads=own.get("encoder_attention_heads", model.heads),
         )
+        flags = dict(zip(system.flags, system.flags[1:], strict=False))
+        if "--decoder-heads" in flags:
+            parse_heads(
+                flags["--decoder-heads"],
+                layers=own.get("decoder_layers", model.decoder_layers or model.layers),
+                heads=own.get("decoder_attention_heads", model.decoder_heads or model.heads),
+                side="decoder",
+            )
     except HeadsError as error:
         if isinstance(entry, str):
             raise HeadsError(

@@ -31,6 +31,28 @@ def test_mapping(tmp_path):
     assert system.arguments[2:] == ("--encoder-heads", "8l", "--tisa-kernels", "5", "--fp16")
 
 
+def test_decoder_heads(tmp_path):
+    entry = {"heads": "7f+1l", "decoder_heads": "4xprevious+4l"}
+    (system,) = parse(entry, tmp_path=tmp_path)
+    assert system.name == "7f+1l decoder_heads=4xprevious+4l"
+    assert system.arguments[2:] == (
+        "--encoder-heads", "7f+1l", "--decoder-heads", "4xprevious+4l",
+    )  # fmt: skip
+    errors: list[str] = []
+    wrong = [
+        {"heads": "8l", "decoder_heads": "7f+1l"},
+        {"heads": "8l", "decoder_heads": 4},
+        {"decoder_heads": "8l"},
+    ]
+    assert not parse_systems(wrong, ModelSettings(), tmp_path, errors)
+    assert "a decoder cannot have 'next'" in errors[0]
+    assert "unknown kind '4'" in errors[1]
+    assert "heads: 8l" in errors[2]
+    (tmp_path / "mine.yaml").write_text("heads: 8l\ndecoder_heads: 8xnext\n")
+    assert not parse_systems(["mine"], ModelSettings(), tmp_path, errors)
+    assert "a decoder cannot have 'next'" in errors[3]
+
+
 def test_file_of_configs_model_may_use_the_names_of_hydra(tmp_path):
     (tmp_path / "mine.yaml").write_text("_name: fixed_transformer_tiny\nencoder_heads: 8f\nx: 1\n")
     (system,) = parse("mine", tmp_path=tmp_path)
