@@ -73,13 +73,13 @@ def _left_out(models: Sequence[Mapping[str, Any]]) -> list[str]:
     for model in models:
         if model["too_long"]:
             lines.append(
-                f"- {_name(model)}: {model['too_long']:,} pairs are longer than the model's "
-                "positions and were left out."
+                f"- {_name(model)}: left out, being longer than the model's positions: "
+                f"{model['too_long']:,}."
             )
         if model["ties"]:
             lines.append(
-                f"- {_name(model)}: {model['ties']:,} pairs have equal scores and count as wrong; "
-                "variants that differ in unknown characters alone are the same to the model."
+                f"- {_name(model)}: equal scores, counted as wrong: {model['ties']:,}. Variants "
+                "that differ in unknown characters alone are the same to the model."
             )
     return lines
 
