@@ -50,19 +50,23 @@ def draw_costs(
     for _, curves in rows:
         for curve in curves:
             colours.setdefault(curve.name, palette[len(colours) % len(palette)])
+    panels = [("seconds", "time a sentence (s)")]
+    if any(cost is not None for _, curves in rows for curve in curves for cost in curve.bytes):
+        panels.append(("bytes", "peak extra memory a sentence (bytes)"))
+    size = (2 + 6 * len(panels), 4 * len(rows))
     figure, axes = pyplot.subplots(
-        len(rows), 2, figsize=(14, 4 * len(rows)), squeeze=False, layout="constrained"
+        len(rows), len(panels), figsize=size, squeeze=False, layout="constrained"
     )
-    for (title, curves), (left, right) in zip(rows, axes, strict=True):
-        _panel(left, curves, "seconds", colours)
-        _panel(right, curves, "bytes", colours)
-        left.set_title(title, fontsize=10, loc="left")
-        left.set_ylabel("time a sentence (s)")
-        right.set_ylabel("peak extra memory a sentence (bytes)")
+    measured = "time, memory" if len(panels) > 1 else "time"
+    for (title, curves), row in zip(rows, axes, strict=True):
+        for axis, (what, label) in zip(row, panels, strict=True):
+            _panel(axis, curves, what, colours)
+            axis.set_ylabel(label)
+        row[0].set_title(title, fontsize=10, loc="left")
         # beside the panels, where it hides nothing
-        right.legend(
-            *_legend(left, curves, fit_from),
-            title=f"exponents of time, memory\nfrom n = {fit_from:g}",
+        row[-1].legend(
+            *_legend(row[0], curves, fit_from),
+            title=f"exponents of {measured}\nfrom n = {fit_from:g}",
             fontsize=8,
             title_fontsize=8,
             loc="upper left",
