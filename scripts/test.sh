@@ -10,4 +10,19 @@ bin=$PWD/.venv/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
 "$bin/mypy"
-"$bin/python" -m pytest "$@"
+if (($#)); then
+    exec "$bin/python" -m pytest "$@"
+fi
+
+# both cores: fairseq's commands start one process after the other, and unit tests need no more than
+# one core
+export OMP_NUM_THREADS=1
+log=$(mktemp)
+"$bin/python" -m pytest tests/unit >"$log" 2>&1 &
+unit=$!
+trap 'kill "$unit" 2>/dev/null || true; rm -f "$log"' EXIT
+status=0
+"$bin/python" -m pytest tests/integration tests/system || status=$?
+wait "$unit" || status=$?
+cat "$log"
+exit "$status"
