@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +80,8 @@ class CausalHeads(nn.Module):
         raise NotImplementedError
 
     def step(
-        self, inputs: Tensor, step: Step, state: Tensor | None, dropout: float = 0.0
-    ) -> tuple[Tensor, Tensor | None]:
+        self, inputs: Tensor, step: Step, state: Any, dropout: float = 0.0
+    ) -> tuple[Tensor, Any]:
         """Attend from one more token.
 
         Args:
@@ -92,11 +92,12 @@ class CausalHeads(nn.Module):
             dropout: of learned weights.
 
         Returns:
-            (batch, heads, head_dim), and the state for the next step, or None for no state.
+            (batch, heads, head_dim), and the state for the next step: a tensor, a tuple of tensors,
+            or None for no state.
         """
         raise NotImplementedError
 
-    def reorder(self, state: Tensor, order: Tensor, tokens: int) -> Tensor:
+    def reorder(self, state: Any, order: Tensor, tokens: int) -> Any:
         """Return the state of sentences `order`, (batch,) int64: some dropped, some repeated.
 
         `tokens` were seen so far.

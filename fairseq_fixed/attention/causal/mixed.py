@@ -170,7 +170,7 @@ class CausalAttention(nn.Module):
             state: what the step before returned; None at the first token.
 
         Returns:
-            (1, batch, embed_dim), and the state for the next step: a tensor a family that has
+            (1, batch, embed_dim), and the state for the next step: that of each family that has
             one, by the family's number, and what does not depend on the sentences.
 
         Raises:

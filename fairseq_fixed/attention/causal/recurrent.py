@@ -1,14 +1,14 @@
 """Fixed heads whose whole past fits into a few vectors: left, first, start, end.
 
-Each is a linear recurrence. With z = [v; s], a token's value over R state rows, one small matrix
-that depends on the position alone gives output and next state at once:
+Each is a linear recurrence. With z = [v; s], a token's value over R vectors of state, one small
+matrix that depends on the position alone gives output and next state at once:
 
     [out; s'] = T(i) · z,        T(i) of (R + 1) x (R + 1)
 
-So a kind is one function, its T. A step is one product for all heads of a layer, whatever their
-kinds; whole sentences run in blocks, by products with matrices that T makes (`block_matrices`).
-Coefficients are computed in float64. All are shares of running weighted means, between 0 and 1:
-neither cubes nor their sums are ever kept, and nothing can overflow.
+So a kind is one function, its T. A step adds up what T does not leave out, mostly one weighted mean
+of two vectors; whole sentences run in blocks, by products with matrices that T makes
+(`block_matrices`). Coefficients are computed in float64. All are shares of running weighted means,
+between 0 and 1: neither cubes nor their sums are ever kept, and nothing can overflow.
 """
 
 from __future__ import annotations
@@ -94,34 +94,38 @@ TRANSITIONS: dict[str, Transition] = {
 }
 
 
+#: A row of T: the vectors of z that it adds up, with their weights.
+Terms = tuple[tuple[int, float], ...]
+
+
 def block_matrices(transitions: Tensor, block: int) -> Tensor:
     """Return the product of the transitions of each block of tokens.
 
     Args:
-        transitions: (blocks * block, heads, R + 1, R + 1), by position.
+        transitions: (blocks * block, R + 1, R + 1), by position.
         block: tokens in a block, B.
 
     Returns:
-        (blocks, heads, B + R, B + R): from a block's values and the state before it to its outputs
-        and the state behind it.
+        (blocks, B + R, B + R): from a block's values and the state before it to its outputs and
+        the state behind it.
     """
-    heads, rows = transitions.shape[1], transitions.shape[2] - 1
+    rows = transitions.shape[1] - 1
     by_block = transitions.unflatten(0, (-1, block))
-    identity = torch.eye(block + rows, dtype=transitions.dtype)
-    state = identity[block:].expand(len(by_block), heads, -1, -1)
+    identity = torch.eye(block + rows, dtype=transitions.dtype).expand(len(by_block), -1, -1)
+    state = identity[:, block:]
     outs = []
     for i in range(block):
-        value = identity[i : i + 1].expand(len(by_block), heads, -1, -1)
-        out, state = (by_block[:, i] @ torch.cat([value, state], 2)).split([1, rows], 2)
+        z = torch.cat([identity[:, i : i + 1], state], 1)
+        out, state = (by_block[:, i] @ z).split([1, rows], 1)
         outs.append(out)
-    return torch.cat([*outs, state], 2)
+    return torch.cat([*outs, state], 1)
 
 
 class Recurrent(FixedHeads):
-    """All heads of a layer that are linear recurrences of a few rows.
+    """Heads of one kind that are a linear recurrence.
 
     Args:
-        specs: one a head.
+        specs: one a head, all alike.
         head_dim: channels of a head.
         edge: what a row with nothing to attend to holds; see `FixedHead`.
 
@@ -131,40 +135,20 @@ class Recurrent(FixedHeads):
 
     def __init__(self, specs: Sequence[HeadSpec], head_dim: int, *, edge: str = "zero") -> None:
         super().__init__(specs, head_dim, edge=edge)
-        self.edge = edge
-        #: vectors a head that the past fits into, R
+        self.kind, self.edge = specs[0].kind, edge
+        #: vectors that the past fits into, R
         self.size = self.transitions(1).shape[-1] - 1
-        self._tables: dict[object, list[Tensor]] = {}
+        self._blocks: dict[object, list[Tensor]] = {}
+        self._terms: list[tuple[Terms, ...]] = []
+
+    @classmethod
+    def family(cls, spec: HeadSpec) -> object:
+        """Heads of one kind share their T."""
+        return spec.kind
 
     def transitions(self, positions: int) -> Tensor:
-        """Return T(0), T(1), …, (positions, heads, R + 1, R + 1) float64."""
-        i = torch.arange(positions, dtype=torch.float64)
-        each = {spec: TRANSITIONS[spec.kind](i, self.edge) for spec in dict.fromkeys(self.specs)}
-        # what needs fewer rows than others leaves the last ones empty
-        rows = max(t.shape[-1] for t in each.values())
-        padded = {
-            spec: F.pad(t, (0, rows - t.shape[-1], 0, rows - t.shape[-1]))
-            for spec, t in each.items()
-        }
-        return torch.stack([padded[spec] for spec in self.specs], dim=1)
-
-    def _table(self, name: str, size: int, like: Tensor) -> list[Tensor]:
-        """Return at least `size` transitions, or block matrices, of a tensor's dtype and device.
-
-        Transitions begin with zeros, for tokens before a sentence.
-        """
-        key = (name, like.dtype, like.device)
-        table = self._tables.get(key, [])
-        if len(table) < size:
-            size = max(64 if name == "transitions" else 4, 1 << (size - 1).bit_length())
-            with lasting():
-                if name == "transitions":
-                    made = F.pad(self.transitions(size - 1), (0, 0, 0, 0, 0, 0, 1, 0))
-                else:
-                    made = block_matrices(self.transitions(size * BLOCK), BLOCK)
-                table = list(made.to(like.device, like.dtype).unbind(0))
-            self._tables[key] = table
-        return table
+        """Return T(0), T(1), …, (positions, R + 1, R + 1) float64."""
+        return TRANSITIONS[self.kind](torch.arange(positions, dtype=torch.float64), self.edge)
 
     def attend(
         self,
@@ -174,49 +158,77 @@ class Recurrent(FixedHeads):
         keys: Tensor | None = None,
         dropout: float = 0.0,
     ) -> Tensor:
-        """Run the recurrences block by block: O(n)."""
-        n, batch, heads, channels = values.shape
-        x = layout.align(values.to(compute_dtype(values)).flatten(2))
-        # (n, batch, heads * head_dim) -> (heads, n, batch * head_dim)
-        x = x.view(n, batch, heads, channels).permute(2, 0, 1, 3).reshape(heads, n, -1)
+        """Run the recurrence block by block: O(n)."""
+        n = len(values)
+        x = layout.align(values.to(compute_dtype(values)).flatten(2)).reshape(n, -1)
         blocks = -(-n // BLOCK)
-        matrices = self._table("blocks", blocks, x)
+        matrices = self._block_matrices(blocks, x)
         if blocks == 1:
-            out = torch.bmm(matrices[0][:, :n, :n], x)
+            out = matrices[0][:n, :n] @ x
         else:
-            out = self._run_blocks(F.pad(x, (0, 0, 0, blocks * BLOCK - n)), matrices)[:, :n]
-        out = out.view(heads, n, batch, channels).permute(1, 2, 0, 3)
-        if layout.padding_mask is not None:
-            out = layout.restore(out.flatten(2)).view_as(values)
-        return out.to(values.dtype)
+            outs = []
+            state = x.new_zeros(self.size, x.shape[1])
+            padded = F.pad(x, (0, 0, 0, blocks * BLOCK - n))
+            for chunk, matrix in zip(padded.split(BLOCK), matrices, strict=False):
+                out, state = (matrix @ torch.cat([chunk, state])).split([BLOCK, self.size])
+                outs.append(out)
+            out = torch.cat(outs)[:n]
+        out = layout.restore(out.view(n, layout.batch, -1))
+        return out.view(values.shape).to(values.dtype)
 
-    def _run_blocks(self, x: Tensor, matrices: list[Tensor]) -> Tensor:
-        outs = []
-        state = x.new_zeros(self.num_heads, self.size, x.shape[-1])
-        for chunk, matrix in zip(x.split(BLOCK, dim=1), matrices, strict=False):
-            out, state = torch.bmm(matrix, torch.cat([chunk, state], 1)).split(
-                [BLOCK, self.size], dim=1
-            )
-            outs.append(out)
-        return torch.cat(outs, 1)
+    def _block_matrices(self, blocks: int, like: Tensor) -> list[Tensor]:
+        """Return the first blocks' matrices, or more, of a tensor's dtype and device."""
+        key = (like.dtype, like.device)
+        matrices = self._blocks.get(key, [])
+        if len(matrices) < blocks:
+            with lasting():
+                count = max(4, 1 << (blocks - 1).bit_length())
+                made = block_matrices(self.transitions(count * BLOCK), BLOCK)
+                matrices = list(made.to(like.device, like.dtype).unbind(0))
+            self._blocks[key] = matrices
+        return matrices
 
     def step(
-        self, inputs: Tensor, step: Step, state: Tensor | None, dropout: float = 0.0
-    ) -> tuple[Tensor, Tensor | None]:
-        """Apply T once; the state is (heads, R, batch, head_dim), float32 at least."""
-        # (batch, heads, 1, head_dim) -> (heads, 1, batch, head_dim)
-        x = inputs.to(compute_dtype(inputs)).permute(1, 2, 0, 3)
-        if state is None:
-            state = x.new_zeros(self.num_heads, self.size, *x.shape[2:])
-        z = torch.cat([x, state], dim=1)
-        table = self._table("transitions", step.index + 2, z)
+        self, inputs: Tensor, step: Step, state: tuple[Tensor, ...] | None, dropout: float = 0.0
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Apply T; the state is R tensors (batch, heads, head_dim), float32 at least."""
+        x = inputs.to(compute_dtype(inputs)).squeeze(2)
+        z = (x, *(state or [torch.zeros_like(x)] * self.size))
         if step.position is None:
-            out = torch.bmm(table[step.index + 1], z.flatten(2)).view_as(z)
+            rows = self._rows_of(step.index)
+            done = {terms: _add_up(terms, z) for terms in dict.fromkeys(rows)}  # equal rows once
+            out, *kept = (done[terms] for terms in rows)
         else:
-            each = torch.stack(table[: step.index + 2])[step.position + 1]
-            out = torch.einsum("bhrs,hsbd->hrbd", each, z)
-        return out[:, 0].transpose(0, 1).to(inputs.dtype), out[:, 1:]
+            t = F.pad(self.transitions(step.index + 1), (0, 0, 0, 0, 1, 0)).to(x.device, x.dtype)
+            each = t[step.position + 1]  # nothing comes of what lies before a sentence
+            out, *kept = torch.einsum("brs,sbhd->rbhd", each, torch.stack(z)).unbind(0)
+        return out.to(inputs.dtype), tuple(kept)
 
-    def reorder(self, state: Tensor, order: Tensor, tokens: int) -> Tensor:
-        """Pick sentences: one copy for all heads."""
-        return state.index_select(2, order)
+    def _rows_of(self, index: int) -> tuple[Terms, ...]:
+        """Return the rows of T at a position."""
+        if index >= len(self._terms):
+            count = max(64, 1 << index.bit_length())
+            self._terms = [
+                tuple(tuple((s, w) for s, w in enumerate(row) if w) for row in matrix)
+                for matrix in self.transitions(count).tolist()
+            ]
+        return self._terms[index]
+
+    def reorder(self, state: tuple[Tensor, ...], order: Tensor, tokens: int) -> tuple[Tensor, ...]:
+        """Pick sentences."""
+        return tuple(part.index_select(0, order) for part in state)
+
+
+def _add_up(terms: Terms, z: Sequence[Tensor]) -> Tensor:
+    """Return the weighted sum of vectors; of one alone, itself."""
+    if not terms:
+        return torch.zeros_like(z[0])
+    (first, weight), *rest = terms
+    if not rest:
+        return z[first] if weight == 1 else z[first] * weight
+    if len(rest) == 1 and abs(weight + rest[0][1] - 1) < 1e-12:
+        return torch.lerp(z[first], z[rest[0][0]], rest[0][1])
+    total = z[first] * weight
+    for other, weight in rest:
+        total = total.add(z[other], alpha=weight)
+    return total

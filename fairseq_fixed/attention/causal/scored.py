@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_fixed.attention.base import compute_dtype
 from fairseq_fixed.attention.causal.base import CausalHeads, lasting
 from fairseq_fixed.attention.causal.layout import CausalLayout, Step
-from fairseq_fixed.attention.causal.slots import select_slots, write_slot
+from fairseq_fixed.attention.causal.slots import FIRST, select_slots, write_slot
 from fairseq_fixed.heads import HeadSpec
 
 __all__ = ["Scored"]
@@ -45,6 +45,7 @@ class Scored(CausalHeads):
         #: what a token's distance adds to the scores, (heads,); None: nothing
         self.slopes = tuple(series.pop(0) if b else 0.0 for b in biased) if any(biased) else None
         self._slopes: dict[object, Tensor] = {}
+        self._closed: dict[object, Tensor] = {}
 
     @classmethod
     def family(cls, spec: HeadSpec) -> object:
@@ -175,26 +176,44 @@ class Scored(CausalHeads):
         # keys and values, (batch, heads, 2, head_dim)
         new = inputs[:, :, :2, None]
         state = write_slot(state, new, slots=3, index=index, most=self.window)
-        k, v = state[:, :, :, : index + 1].unbind(2)
+        seen = min(index + 1, state.shape[3])
+        # of few keys torch's products and softmax take the slow way: a full state, partly closed,
+        # is faster
+        slots = max(seen, min(FIRST, state.shape[3]))
+        k, v = state[:, :, :, :slots].unbind(2)
         scores = inputs[:, :, 2:] @ k.transpose(-1, -2)  # (batch, heads, 1, slots)
         if self.slopes is not None or step.padding_mask is not None:
             scores = self._adjust(scores, step)
+        elif slots > seen:
+            scores = scores + self._unwritten(index, scores)
         weights = scores.softmax(-1, dtype=compute_dtype(scores)).to(v.dtype)
         if dropout:
             weights = F.dropout(weights, dropout)
         return (weights @ v).squeeze(2), state
 
+    def _unwritten(self, index: int, scores: Tensor) -> Tensor:
+        """Return -inf at slots that are still empty, else 0, (slots,)."""
+        slots = scores.shape[-1]
+        key = (index, slots, scores.dtype, scores.device)
+        if key not in self._closed:
+            with lasting():
+                row = torch.zeros(slots, dtype=scores.dtype, device=scores.device)
+                row[index + 1 :] = -torch.inf
+                self._closed[key] = row
+        return self._closed[key]
+
     def _adjust(self, scores: Tensor, step: Step) -> Tensor:
         """Add the bias to one token's scores (batch, heads, 1, slots) and close padded keys."""
-        slots = scores.shape[-1]
-        # tokens since the slot was written; without a window, index, …, 0
-        age = (step.index - torch.arange(slots, device=scores.device)) % (self.window or slots)
+        # tokens since a slot was written; more than there were, or fewer than 0: it is empty
+        age = step.index - torch.arange(scores.shape[-1], device=scores.device)
+        age = age if self.window is None else age % self.window
         bias = self.bias(age[None], scores.dtype)
         scores = scores if bias is None else scores + bias
-        if step.padding_mask is None:
-            return scores
-        # padding sees itself, so that its softmax stays finite
-        closed = step.padding_mask[:, step.index - age] & (age > 0)
+        closed = ((age < 0) | (age > step.index))[None]
+        if step.padding_mask is not None:
+            padded = step.padding_mask[:, (step.index - age).clamp(0, step.index)]
+            # padding sees itself, so that its softmax stays finite
+            closed = closed | (padded & (age > 0))
         return scores.masked_fill(closed[:, None, None], -torch.inf)
 
     def reorder(self, state: Tensor, order: Tensor, tokens: int) -> Tensor:

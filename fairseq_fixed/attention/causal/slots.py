@@ -9,13 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["select_slots", "write_slot"]
+__all__ = ["FIRST", "select_slots", "write_slot"]
 
-GROWTH = 16
+#: Slots made at first, and each time that they are full.
+FIRST, GROWTH = 32, 16
 
 
 def _capacity(tokens: int, most: int | None) -> int:
-    capacity = -(-tokens // GROWTH) * GROWTH
+    capacity = max(FIRST, -(-tokens // GROWTH) * GROWTH)
     return capacity if most is None else min(capacity, most)
 
 
@@ -27,23 +28,19 @@ def write_slot(
     Args:
         state: of the step before, or None. Overwritten, unless gradients are recorded.
         values: of the state's shape but for its slots: 1.
-        slots: dimension of the slots.
+        slots: dimension of the slots. The first `FIRST` of them are zero until written.
         index: of the token, from 0; it goes to slot `index` modulo `most`.
         most: slots there may be; None: any number.
     """
-    there = 0 if state is None else state.shape[slots]
     slot = index if most is None else index % most
-    if slot >= there:
+    if state is None:
         shape = list(values.shape)
-        shape[slots] = _capacity(slot + 1, most)
-        roomy = values.new_empty(shape)
-        if state is not None:
-            roomy.narrow(slots, 0, there).copy_(state)
-        state = roomy
+        shape[slots] = _capacity(1, most)
+        state = values.new_zeros(shape)
+    elif slot >= state.shape[slots]:
+        state = _with_room(state, slots, most)
     elif torch.is_grad_enabled():
-        assert state is not None
         state = state.clone()  # what the step before saved for its gradient stays as it is
-    assert state is not None
     state.narrow(slots, slot, 1).copy_(values)
     return state
 
@@ -51,7 +48,7 @@ def write_slot(
 def select_slots(
     state: Tensor, order: Tensor, *, batch: int, slots: int, tokens: int, most: int | None
 ) -> Tensor:
-    """Pick sentences, with room for one more token; slots not written yet are not copied.
+    """Pick sentences.
 
     Args:
         state: from :func:`write_slot`.
@@ -61,15 +58,20 @@ def select_slots(
         tokens: written so far.
         most: slots there may be; None: any number.
     """
-    filled = tokens if most is None else min(tokens, most)
-    shape = list(state.shape)
-    shape[batch], shape[slots] = len(order), _capacity(filled + 1, most)
-    if filled == shape[slots]:
+    if tokens != state.shape[slots] or tokens == most or state.requires_grad:
         return state.index_select(batch, order)
+    # full: picked into room for the next tokens, in one copy
+    shape = list(state.shape)
+    shape[batch], shape[slots] = len(order), _capacity(tokens + 1, most)
     roomy = state.new_empty(shape)
-    old, new = state.narrow(slots, 0, filled), roomy.narrow(slots, 0, filled)
-    if state.requires_grad:
-        new.copy_(old.index_select(batch, order))
-    else:
-        torch.index_select(old, batch, order, out=new)
+    torch.index_select(state, batch, order, out=roomy.narrow(slots, 0, tokens))
+    return roomy
+
+
+def _with_room(state: Tensor, slots: int, most: int | None) -> Tensor:
+    there = state.shape[slots]
+    shape = list(state.shape)
+    shape[slots] = _capacity(there + 1, most)
+    roomy = state.new_empty(shape)
+    roomy.narrow(slots, 0, there).copy_(state)
     return roomy

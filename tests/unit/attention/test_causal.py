@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 from fairseq_fixed.attention import EDGES, head_class
 from fairseq_fixed.attention.causal import CausalAttention, CausalLayout, Step
 from fairseq_fixed.attention.causal.recurrent import BLOCK
-from fairseq_fixed.attention.causal.slots import GROWTH
+from fairseq_fixed.attention.causal.slots import FIRST
 from fairseq_fixed.heads import KINDS, HeadsError, parse_mix
 from fairseq_fixed.layout import SequenceLayout
 from tests.conftest import PAD, make_mask
@@ -216,7 +216,7 @@ def test_padding_in_the_middle_keeps_its_place_and_is_not_attended_to(mix):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_steps_follow_beams_that_are_reordered_repeated_and_dropped(mix, dtype):
     attention = build(mix).to(dtype)
-    n = 2 * GROWTH + 13
+    n = FIRST + 13
     generator = torch.Generator().manual_seed(3)
     batch, orders, ancestors = 6, [None], torch.arange(6)[None]
     x = torch.randn(n, batch, attention.embed_dim, dtype=dtype)
@@ -411,7 +411,7 @@ def test_a_gaussian_wider_than_any_sentence():
     torch.testing.assert_close(attention(x, layout), expected)
     steps, state = decode(attention, x, torch.full((2, 50), 7))
     torch.testing.assert_close(steps, expected)
-    assert state["0"].shape[1] <= 50 + GROWTH
+    assert state["0"].shape[1] <= 2 * FIRST
 
 
 @each_mix
