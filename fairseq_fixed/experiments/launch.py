@@ -8,6 +8,7 @@ they meet through gloo. `--bf16` on the command line means a TPU to fairseq (Hyd
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -115,7 +116,7 @@ def _free_port() -> int:
 
 
 def _train(words: Sequence[str], bf16: bool) -> None:
-    """Do what fairseq-train's own `cli_main` does."""
+    """Do what fairseq-train's own `cli_main` does, in its own kind of log."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.distributed import utils as distributed
@@ -124,6 +125,14 @@ def _train(words: Sequence[str], bf16: bool) -> None:
     # fairseq leaves a --user-dir alone that has been imported, as this package has.
     import fairseq_fixed.models  # noqa: F401
 
+    # fairseq sets this up where nobody has before it; the learning curve is read from that log
+    logging.basicConfig(
+        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        level=os.environ.get("LOGLEVEL", "INFO").upper(),
+        stream=sys.stdout,
+        force=True,
+    )
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, [*words, *(["--bf16"] if bf16 else [])])
     if bf16:

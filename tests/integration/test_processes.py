@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fairseq_fixed.checkpoints import load_checkpoint
+from fairseq_fixed.experiments.training_log import TrainingLog
 from tests.integration.conftest import ROOT, TINY, TRAIN, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -21,6 +22,13 @@ def points(out: str, tag: str) -> list[dict[str, float]]:
     """The figures of a JSON log, line by line."""
     lines = [line for line in out.splitlines() if f"| {tag} |" in line and "{" in line]
     return [json.loads(line[line.index("{") :]) for line in lines]
+
+
+def log_of(out: str) -> TrainingLog:
+    log = TrainingLog()
+    for line in out.splitlines():
+        log.feed(line)
+    return log
 
 
 def options(data, save, *more):
@@ -54,6 +62,7 @@ def test_two_processes_are_one_that_takes_two_batches_an_update(data_bin, tmp_pa
     two = launch("--processes", "2", "--", *command)
     alone = run_command("fairseq-train", *options(data_bin, tmp_path / "alone")).out
 
+    assert log_of(one).updates == log_of(two).updates == UPDATES
     expected, found = points(one, "train_inner"), points(two, "train_inner")
     assert len(expected) == len(found) == UPDATES
     for key in ("num_updates", "wpb", "bsz"):  # the same tokens and sentences in every update
@@ -75,9 +84,9 @@ def test_bf16_trains_on_what_is_no_tpu(data_bin, tmp_path):
     found = {}
     for name, flags in (("half", ["--bf16"]), ("full", [])):
         command = ("fairseq-train", *options(data_bin, tmp_path / name))
-        found[name] = [
-            float(p["loss"]) for p in points(launch(*flags, "--", *command), "train_inner")
-        ]
+        out = launch(*flags, "--", *command)
+        found[name] = [float(p["loss"]) for p in points(out, "train_inner")]
+        assert log_of(out).updates == UPDATES  # a log like any other of fairseq-train
     assert len(found["half"]) == UPDATES
     # eight bits of mantissa: near the full precision's losses, and not the same
     assert found["half"] != found["full"]
