@@ -34,7 +34,7 @@ __all__ = ["distributions", "objective", "run_search"]
 
 logger = logging.getLogger(__name__)
 
-_SEED = 1  # of Optuna's sampler
+_SEED = 1  # of Optuna's sampler, of a new study
 _SEARCHABLE = ("model.", "train.", "systems", "vars.")
 
 
@@ -71,10 +71,12 @@ def run_search(recipe: str, overrides: Sequence[str], trials: int, view: View) -
         study = optuna.create_study(
             study_name=space.name,
             storage=JournalStorage(JournalFileBackend(str(space.folder / "study.log"))),
-            sampler=optuna.samplers.TPESampler(seed=_SEED, constant_liar=True),
             direction="minimize",
             load_if_exists=True,
         )
+        # of a study that goes on, the same seed would draw the same values again
+        seed = _SEED + len(study.trials)
+        study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         _resume(study)
         resources = choose_resources(space.experiment, runs=trials)
         each = len(space.experiment.systems) * len(space.experiment.recipe.seeds)

@@ -126,4 +126,6 @@ def test_a_search_by_the_valid_loss(tmp_path):
     again = miniature.run(*command, cwd=tmp_path)
     assert ": starts" not in again and load(place / "search.json")["trials"] == trials
     more = miniature.run(*(w if w != "3" else "4" for w in command), cwd=tmp_path)
-    assert len(load(place / "search.json")["trials"]) == 4 and ": starts" in more
+    more_trials = load(place / "search.json")["trials"]
+    assert len(more_trials) == 4 and ": starts" in more
+    assert len({trial["folder"] for trial in more_trials}) == 4
