@@ -110,7 +110,7 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
+    from omegaconf import OmegaConf, open_dict
     from omegaconf.errors import OmegaConfBaseException
 
     configs = resources.configs_folder()
@@ -128,10 +128,14 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
             )
         folder, name = configs, f"{groups[recipe]}/{recipe}"
     try:
-        words = [f"hydra.searchpath=[file://{configs}]", *_adding(overrides, configs)]
+        words, values = _adding(overrides, folder, configs)
+        words.insert(0, f"hydra.searchpath=[file://{configs}]")
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(folder), version_base="1.1"):
             config = hydra_compose(config_name=name, overrides=words)
+        with open_dict(config):
+            for key, value in values.items():
+                OmegaConf.update(config, key, value, merge=True)
         content = OmegaConf.to_container(config, resolve=resolve)
     except (HydraException, OmegaConfBaseException) as error:
         raise ExperimentError(f"recipe {recipe!r} cannot be composed: {error}") from error
@@ -151,11 +155,17 @@ def _without_blanks(content: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _adding(overrides: Sequence[str], configs: Path) -> list[str]:
-    """Turn `key=value` into Hydra's `++key=value`, unless the key is a group of files."""
+def _adding(
+    overrides: Sequence[str], folder: Path, configs: Path
+) -> tuple[list[str], dict[str, Any]]:
+    """Turn `key=value` into Hydra's `++key=value`, unless the key is a group of files.
+
+    Hydra takes every folder beside a recipe for a group: `results=results` would then look for
+    `results/results.yaml`, in what the run before has written. Such keys' values come back apart.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    words = []
+    words, values = [], {}
     parser = OverridesParser.create()
     for text in overrides:
         parsed = reading(text, parser.parse_override)
@@ -163,13 +173,20 @@ def _adding(overrides: Sequence[str], configs: Path) -> list[str]:
             raise ExperimentError(
                 f"{text} gives several values: with -m, fairseq-fixed run takes them one by one"
             )
-        key = parsed.key_or_group
-        is_file_choice = (
-            isinstance(parsed._value, str) and (configs / key / f"{parsed._value}.yaml").is_file()
-        )
-        plain = text[:1] not in "+~" and not is_file_choice
-        words.append(f"++{text}" if plain else text)
-    return words
+        key, value = parsed.key_or_group, parsed._value
+        is_name = isinstance(value, str)
+        if text[:1] in "+~" or (
+            is_name and any((root / key / f"{value}.yaml").is_file() for root in (folder, configs))
+        ):
+            words.append(text)
+        elif is_name and (configs / key).is_dir():
+            files = [file.stem for file in sorted((configs / key).glob("*.yaml"))]
+            raise ExperimentError(f"{text}: there is no {key} {value!r}; {nearest(value, files)}")
+        elif (folder / key).is_dir():
+            values[key] = parsed.value()
+        else:
+            words.append(f"++{text}")
+    return words, values
 
 
 def reading(text: str, parse: Callable[[str], Any]) -> Any:

@@ -95,7 +95,10 @@ def test_bf16_trains_on_what_is_no_tpu(data_bin, tmp_path):
     assert common["bf16"] and not common["tpu"]
 
 
-def test_what_fails_in_the_processes_is_the_launchers_status(tmp_path):
-    command = ("fairseq-train", *options(tmp_path / "nowhere", tmp_path / "save"))
-    launch("--processes", "2", "--", *command, expect=1)
+def test_what_fails_in_the_processes_is_the_launchers_status(data_bin, tmp_path):
+    # both languages: fairseq infers the pair from the folder, and drops what was said, where one
+    # of them is missing
+    pair = ("--source-lang", "zz", "--target-lang", "yy")
+    command = ("fairseq-train", *options(data_bin, tmp_path, *pair))
+    assert "dict.zz.txt" in launch("--processes", "2", "--", *command, expect=1)
     assert "launch starts fairseq-train, not rm" in launch("--", "rm", "-r", "x", expect=1)

@@ -242,3 +242,32 @@ class TestCompose:
         own.write_text("pair: [en\n")
         with pytest.raises(ExperimentError, match=r"own\.yaml"):
             recipes.load(str(own))
+
+
+@pytest.fixture
+def own_recipe(tmp_path, monkeypatch):
+    """A user's recipe with what an earlier run has left beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - /recipe/bible_es_en\n  - _self_\n"
+    )
+    for folder in ("results", "data", "threads", "train"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "train/mine.yaml").write_text("# @package train\nlr: 0.25\n")
+    return "mine.yaml"
+
+
+def test_folders_beside_a_recipe_are_no_settings(own_recipe):
+    content = recipes.compose(
+        own_recipe, ["results=results", "threads=2", "data={max_words: 20}", "train.max_update=7"]
+    )
+    assert (content["results"], content["threads"]) == ("results", 2)
+    assert content["data"] == {"kind": "sword", "max_words": 20}  # merged, as without the folder
+    assert content["train"]["max_update"] == 7
+
+
+def test_settings_of_ones_own_and_of_the_project_are_chosen_by_name(own_recipe):
+    assert recipes.compose(own_recipe, ["train=mine"])["train"]["lr"] == 0.25
+    assert recipes.compose(own_recipe, ["train=converge_cpu"])["train"]["patience"] == 5
+    with pytest.raises(ExperimentError, match=r"no train 'converge_cp'.*converge_cpu"):
+        recipes.compose(own_recipe, ["train=converge_cp"])
