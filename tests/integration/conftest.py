@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -72,6 +73,25 @@ def train(data: Path, save: Path, arch: str, *flags: object, **kwargs) -> Result
         *(*TINY, *TRAIN, *flags),
         **kwargs,
     )
+
+
+def generate(data_bin, checkpoint, *flags):
+    """Hypotheses and scores by sentence."""
+    out = run_command(
+        "fairseq-generate",
+        *(data_bin, "--path", checkpoint, "--user-dir", "fairseq_fixed", "--beam", "4", "--cpu"),
+        *(*ALL_SENTENCES, *flags),
+    ).out
+    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", out, re.MULTILINE)
+    return {int(i): (float(score), text) for i, score, text in found}
+
+
+def assert_same_hypotheses(one, other):
+    assert one.keys() == other.keys()
+    for i, (score, text) in one.items():
+        # near ties may fall either way
+        assert text == other[i][1] or abs(score - other[i][0]) < 1e-4
+        assert abs(score - other[i][0]) < 1e-3
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from fairseq_fixed.checkpoints import load_checkpoint
-from tests.integration.conftest import ALL_SENTENCES, ROOT, run_command, train
+from tests.integration.conftest import (
+    ALL_SENTENCES,
+    ROOT,
+    assert_same_hypotheses,
+    generate,
+    run_command,
+    train,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -26,25 +33,6 @@ def losses(out: str) -> list[float]:
         for line in out.splitlines()
         if "train_inner" in line and "{" in line
     ]
-
-
-def generate(data_bin, checkpoint, *flags):
-    """Hypotheses and scores by sentence."""
-    out = run_command(
-        "fairseq-generate",
-        *(data_bin, "--path", checkpoint, "--user-dir", "fairseq_fixed", "--beam", "4", "--cpu"),
-        *(*ALL_SENTENCES, *flags),
-    ).out
-    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", out, re.MULTILINE)
-    return {int(i): (float(score), text) for i, score, text in found}
-
-
-def assert_same_hypotheses(one, other):
-    assert one.keys() == other.keys()
-    for i, (score, text) in one.items():
-        # near ties may fall either way
-        assert text == other[i][1] or abs(score - other[i][0]) < 1e-4
-        assert abs(score - other[i][0]) < 1e-3
 
 
 def test_generate_gives_the_same_at_every_batch_size(data_bin, fixed):
