@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["HOW", "describe_method", "peak_extra_bytes"]
+__all__ = ["HOW", "describe_method", "peak_extra_bytes", "quiet_profiler"]
 
 HOW = {
     "cpu": "peak of torch's CPU allocator, as its profiler records it: exact for tensors, blind "
@@ -43,7 +43,7 @@ def _cuda_peak(work: Callable[[], object]) -> int:
 
 def _cpu_peak(work: Callable[[], object]) -> int:
     with (
-        _quiet_profiler(),
+        quiet_profiler(),
         torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         ) as profile,
@@ -60,7 +60,7 @@ def _cpu_peak(work: Callable[[], object]) -> int:
 
 
 @contextlib.contextmanager
-def _quiet_profiler() -> Iterator[None]:
+def quiet_profiler() -> Iterator[None]:
     """Keep the profiler's library from writing its own lines to the process's stderr."""
     with Path(os.devnull).open("wb") as nowhere:
         kept = os.dup(2)

@@ -370,6 +370,53 @@ def generate(
 
 
 @app.command()
+def profile(
+    mix: Annotated[str, typer.Argument(help="Heads, such as 7f+1l.")],
+    length: Annotated[int, typer.Option(min=1, help="Tokens of the longest sentence.")] = 256,
+    tokens: Annotated[int, typer.Option(min=1, help="Positions a batch.")] = 4096,
+    width: Annotated[int, typer.Option(help="Channels.")] = 512,
+    heads: Annotated[int, typer.Option(help="Heads of the mix.")] = 8,
+    layers: Annotated[int, typer.Option(min=1, help="Sublayers on one batch.")] = 6,
+    attention_dropout: Annotated[float, typer.Option(help="Of learned weights.")] = 0.0,
+    backward: Annotated[bool, typer.Option(help="Forward and backward.")] = True,
+    side: Annotated[str, typer.Option(help="Of padding: left, right.")] = "left",
+    device: _Device = "cpu",
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16, float16.", rich_help_panel=_WHERE)
+    ] = "float32",
+    threads: _Threads = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Under the profiler.")] = 5,
+) -> None:
+    """Where the time of a mix's sublayer goes, by torch's profiler."""
+    from rich import box
+    from rich.table import Table
+
+    from fairseq_fixed.bench.profile import ProfileSettings, profile_mix
+    from fairseq_fixed.bench.screen import Screen
+    from fairseq_fixed.bench.settings import Place
+
+    _set_threads(threads)
+    settings = ProfileSettings(
+        mix=mix,
+        length=length,
+        tokens=tokens,
+        width=width,
+        heads=heads,
+        layers=layers,
+        dropout=attention_dropout,
+        backward=backward,
+        repeats=repeats,
+    )
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name in ("", "share", "ms", "operations that take most"):
+        table.add_column(name, justify="right" if name in ("share", "ms") else "left")
+    for share in profile_mix(settings, Place(device, dtype, side)):
+        operations = ", ".join(share.longest)
+        table.add_row(share.group, f"{share.share:.0%}", f"{share.milliseconds:.1f}", operations)
+    Screen().out.print(table)
+
+
+@app.command()
 def report(
     files: Annotated[list[Path], typer.Argument(help="JSON that benchmarks wrote.")],
     mixes: Annotated[str | None, typer.Option(help="Of ours to show; commas.")] = None,
