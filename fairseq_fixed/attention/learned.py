@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_fixed.attention.base import Head
 from fairseq_fixed.attention.dropout import dropout_attention, serves
+from fairseq_fixed.attention.fused import fused_attention
 from fairseq_fixed.attention.tisa import Tisa
 from fairseq_fixed.layout import SequenceLayout
 
@@ -53,7 +53,7 @@ class Scored(Head):
         """
         if self.dropout_p and serves(q) and not (mask is not None and mask.requires_grad):
             return dropout_attention(q, k, v, mask, self.dropout_p)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.dropout_p)
+        return fused_attention(q, k, v, mask, self.dropout_p)
 
     def bias(self, layout: SequenceLayout, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the scores, (1 or batch, heads, n, n), or None."""
