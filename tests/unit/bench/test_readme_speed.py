@@ -1,4 +1,4 @@
-"""The README's speed tables are what `fairseq-fixed bench report` makes of committed records."""
+"""Speed tables on our pages are what `fairseq-fixed bench report` makes of committed records."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,8 @@ BLOCK = re.compile(r"<!-- bench: ([^>]*) -->\n(.*?)<!-- /bench -->", re.DOTALL)
 
 
 def blocks():
-    return BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    pages = (ROOT / name for name in ("README.md", "docs/speed.md"))
+    return [found for page in pages for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize(("what", "text"), blocks(), ids=[what for what, _ in blocks()])
@@ -29,4 +30,4 @@ def test_tables_are_those_of_the_records(what, text):
 
 
 def test_there_are_tables():
-    assert blocks()
+    assert len(blocks()) == 6
