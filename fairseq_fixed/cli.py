@@ -411,6 +411,31 @@ def patterns(
     typer.echo(f"{out}")
 
 
+@app.command(rich_help_panel=_ANALYSIS)
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(help="Of transformer or fixed_transformer.")],
+    out: Annotated[Path, typer.Option(help="Checkpoint to write.")],
+    encoder_heads: Annotated[str, typer.Option(help="Such as 8xband:3 or 7f+1l.")],
+    decoder_heads: Annotated[str | None, typer.Option(help="None: as they are.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the heads: band_projection=global.")
+    ] = None,
+) -> None:
+    """Give a trained model other heads with the weights that it has."""
+    from fairseq_fixed.conversion import ConversionError, convert_checkpoint
+
+    options = {}
+    for text in option or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConversionError(f"--option {text}: write NAME=VALUE")
+        options[name.replace("-", "_")] = value
+    convert_checkpoint(
+        checkpoint, out, encoder_heads=encoder_heads, decoder_heads=decoder_heads, options=options
+    )
+    typer.echo(f"{out}")
+
+
 app.add_typer(bench_app, name="bench", rich_help_panel=_ANALYSIS)
 for _name, _verb in verbs.VERBS.items():
     app.command(_name, rich_help_panel=_STAGES)(_verb)
