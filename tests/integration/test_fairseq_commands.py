@@ -58,6 +58,29 @@ def test_a_vanilla_checkpoint_generates(data_bin, vanilla):
     assert len(generate(data_bin, vanilla / "checkpoint_last.pt", "--batch-size", 40)) == 80
 
 
+def test_a_vanilla_model_with_other_heads_translates_and_trains_on(data_bin, vanilla, tmp_path):
+    trained = vanilla / "checkpoint_last.pt"
+    for name, heads in (("same", "8l"), ("start", "7f+1l")):
+        run_command(
+            *("fairseq-fixed", "convert", trained, "--out", tmp_path / f"{name}.pt"),
+            *("--encoder-heads", heads),
+        )
+    flags = ("--batch-size", 40, "--max-len-b", 30)
+    found = generate(data_bin, tmp_path / "same.pt", *flags)
+    assert len(found) == 80
+    assert_same_hypotheses(found, generate(data_bin, trained, *flags))
+
+    still = ("--lr", "1e-12", "--max-update", "1", "--encoder-heads", "7f+1l")
+    start = ("--finetune-from-model", tmp_path / "start.pt", *still)
+    train(data_bin, tmp_path / "on", "fixed_transformer", *start)
+    old, new = (
+        load_checkpoint(path)["model"] for path in (trained, tmp_path / "on/checkpoint_last.pt")
+    )
+    prefix = "encoder.layers.0.self_attn"
+    torch.testing.assert_close(new[f"{prefix}.v_proj.weight"], old[f"{prefix}.v_proj.weight"])
+    assert torch.equal(new[f"{prefix}.q_proj.weight"], old[f"{prefix}.q_proj.weight"][-8:])
+
+
 def test_interactive(fixed, data_bin):
     out = run_command(
         "fairseq-interactive",
