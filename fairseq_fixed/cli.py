@@ -318,7 +318,7 @@ def contrast(
 
 @app.command(rich_help_panel=_EXPERIMENTS)
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run's folder, or a folder of results.")],
+    folder: Annotated[Path, typer.Argument(help="A run's folder; or results, or results/RECIPE.")],
     page: Annotated[
         Path | None, typer.Option(help="Markdown file whose marked tables to renew: README.md.")
     ] = None,
@@ -348,12 +348,25 @@ def report(
             raise ExperimentError(f"{folder} has no {MARKDOWN} yet: its runs are not finished")
         typer.echo(summary.read_text(encoding="utf-8"), nl=False)
     else:
-        for recipe in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for recipe in _recipes_in(folder):
             if figures is not None:
                 for picture in draw_collection(recipe, figures):
                     typer.echo(f"{picture}")
             else:
                 typer.echo(f"## {recipe.name}\n\n{_shown(recipe, view)}")
+
+
+def _recipes_in(folder: Path) -> list[Path]:
+    """Return the folders of results: all below it, or that of one recipe, itself."""
+    if any(folder.glob("*.json")):
+        return [folder]
+    below = sorted(path for path in folder.iterdir() if any(path.glob("*.json")))
+    if not below:
+        raise ExperimentError(
+            f"{folder} holds neither a run nor results: give runs/RECIPE, results, or "
+            "results/RECIPE; fairseq-fixed collect runs/RECIPE writes results"
+        )
+    return below
 
 
 def _shown(recipe: Path, view: str) -> str:

@@ -2,7 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fairseq_fixed.cli import app
 from fairseq_fixed.experiments import paths, report, results, tables
 from fairseq_fixed.experiments.collection import (
     draw_collection,
@@ -78,6 +80,18 @@ def test_other_views_and_pictures(tmp_path):
         render_collection(folder / "test", "speed")
     with pytest.raises(ExperimentError, match="cannot be shown as 'lengths'; did you mean"):
         render_collection(folder / "test", "lengths")
+
+
+def test_the_verb_shows_all_results_or_one_recipes(tmp_path):
+    _, folder = collected(tmp_path)
+    for shown in (folder, folder / "test"):
+        done = CliRunner().invoke(app, ["report", str(shown)])
+        assert done.exit_code == 0
+        assert done.stdout.startswith("## test\n\n| system |")
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "empty")])
+    assert isinstance(done.exception, ExperimentError)
+    assert "neither a run nor results" in str(done.exception)
 
 
 def test_rows_do_not_mix_settings(tmp_path):
