@@ -80,7 +80,8 @@ def generate(data_bin, checkpoint, *flags):
     out = run_command(
         "fairseq-generate",
         *(data_bin, "--path", checkpoint, "--user-dir", "fairseq_fixed", "--beam", "4", "--cpu"),
-        *(*ALL_SENTENCES, *flags),
+        # references have 14 words at most; an untrained model would write on to 200
+        *("--max-len-b", "30", *ALL_SENTENCES, *flags),
     ).out
     found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", out, re.MULTILINE)
     return {int(i): (float(score), text) for i, score, text in found}

@@ -21,8 +21,6 @@ FLAGS = (
     *("--seed", "3"),
 )
 
-SHORT = ("--max-len-b", "30")  # twice as long as any reference
-
 
 @pytest.fixture(scope="module")
 def trained(data_bin, tmp_path_factory):
@@ -43,10 +41,10 @@ def test_both_mixes_are_saved_and_go_on(trained):
 
 
 def test_a_beams_scores_are_those_of_its_sentences_read_at_once(data_bin, trained, tmp_path):
-    found = generate(data_bin, trained, "--batch-size", 40, *SHORT)
+    found = generate(data_bin, trained, "--batch-size", 40)
     assert len(found) == 80
     assert len({text for _, text in found.values()}) > 40  # it says different things
-    assert_same_hypotheses(found, generate(data_bin, trained, "--batch-size", 1, *SHORT))
+    assert_same_hypotheses(found, generate(data_bin, trained, "--batch-size", 1))
 
     # The hypotheses as references, which fairseq scores without writing them token by token.
     source = [pair[0] for pair in sentences(80, 3)]  # the corpus's test set, in order
