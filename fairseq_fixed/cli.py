@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from fairseq_fixed.analysis.verbs import app as analyse_app
 from fairseq_fixed.bench.verbs import app as bench_app
 from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
@@ -449,6 +450,7 @@ def convert(
     typer.echo(f"{out}")
 
 
+app.add_typer(analyse_app, name="analyse", rich_help_panel=_ANALYSIS)
 app.add_typer(bench_app, name="bench", rich_help_panel=_ANALYSIS)
 for _name, _verb in verbs.VERBS.items():
     app.command(_name, rich_help_panel=_STAGES)(_verb)
