@@ -1,11 +1,13 @@
 """Translating with a finished run: the same lines as its test set got, whatever is around them."""
 
+import json
 import logging
 import subprocess
 import sys
 
 import miniature
 import pytest
+import yaml
 
 from fairseq_fixed.checkpoints import CheckpointError
 from fairseq_fixed.experiments import paths
@@ -201,3 +203,31 @@ def test_a_damaged_checkpoint_is_said(run, tmp_path):
     checkpoint.write_bytes((run / "systems/7f-1l/seed1" / paths.AVERAGED).read_bytes()[:5000])
     with pytest.raises(CheckpointError, match="not a readable checkpoint"):
         Translator.from_run(tmp_path)
+
+
+def test_projected_bands_of_a_run(run):
+    """All heads learned is the run's own model, and so has its score; a narrow band is another."""
+    heads = yaml.safe_load((run / paths.RECIPE).read_text())["model"]["heads"]
+    done = subprocess.run(
+        ["bash", str(miniature.ROOT / "scripts/projected_bands.sh"), str(run)],
+        env={
+            **miniature.environment(),
+            "MIXES": f"{heads}l {heads}xband:1",
+            "PROJECTIONS": "exact",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    header, own, band = (line.split("\t") for line in done.stdout.splitlines())
+    assert header == ["heads", "projection", "BLEU", "chrF"]
+    scores = json.loads((run / "systems/vanilla/seed1/score.json").read_text())
+    assert own[:2] == [f"{heads}l", "none"] and band[:2] == [f"{heads}xband:1", "exact"]
+    assert float(own[2]) == pytest.approx(scores["bleu"]["score"], abs=0.051)
+    assert float(own[3]) == pytest.approx(scores["chrf"]["score"], abs=0.051)
+    folders = [
+        run / f"projected/seed1.{name}" for name in (f"{heads}l.none", f"{heads}xband-1.exact")
+    ]
+    first, second = (lines(folder / "hypotheses.txt") for folder in folders)
+    assert len(first) == len(second) and first != second
