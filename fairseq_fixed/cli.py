@@ -432,7 +432,7 @@ def convert(
     encoder_heads: Annotated[str, typer.Option(help="Such as 8xband:3 or 7f+1l.")],
     decoder_heads: Annotated[str | None, typer.Option(help="None: as they are.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="Of the heads: band_projection=global.")
+        list[str] | None, typer.Option(help="Of the heads: band_projection=exact.")
     ] = None,
 ) -> None:
     """Give a trained model other heads with the weights that it has."""

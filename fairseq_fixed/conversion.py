@@ -1,9 +1,9 @@
 """Conversion of trained models: the same weights behind other heads.
 
 A vanilla transformer's heads are all learned. Made into `band` heads they keep their projections,
-so that a trained model can be translated with at once (the thesis's band-projected attention,
-PAPERS: arXiv 2409.00068); made into fixed heads they lose their queries and keys and keep their
-values, a start for training on with `--finetune-from-model`.
+so that a trained model can be translated with at once (with `band_projection=exact` that is the
+projection of arXiv 2409.00068); made into fixed heads they lose their queries and keys and keep
+their values, a start for training on with `--finetune-from-model`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 from fairseq_fixed.heads import HeadSpec, parse_heads
 
-__all__ = ["ConversionError", "convert_checkpoint"]
+__all__ = ["ConversionError", "convert_checkpoint", "model_arguments"]
 
 _LEARNED = HeadSpec("learned")
 
@@ -55,7 +55,7 @@ def convert_checkpoint(
         HeadsError: heads that do not fit the model.
     """
     state = load_checkpoint(source)
-    args = _arguments(state, source)
+    args = model_arguments(state, source)
     model: dict[str, Tensor] = state["model"]
     # asked before defaults are set: a vanilla model has no such option
     before = {side: getattr(args, f"{side}_heads", "") for side in ("encoder", "decoder")}
@@ -66,14 +66,25 @@ def convert_checkpoint(
     args.arch = args._name = "fixed_transformer"
     # one pruned by --encoder-layers-to-keep is saved pruned
     args.encoder_layers_to_keep = args.decoder_layers_to_keep = None
-    state["cfg"]["model"] = args
-    state["args"] = None
+    if state.get("cfg"):
+        state["cfg"]["model"] = args
+        state["args"] = None
+    else:
+        state["args"] = args  # as before Hydra; fairseq makes a cfg of it while loading
     state["last_optimizer_state"] = None
     save_checkpoint(state, output)
 
 
-def _arguments(state: Mapping[str, Any], source: Path | str) -> argparse.Namespace:
-    """Return the model's options as a Namespace of its own."""
+def model_arguments(state: Mapping[str, Any], source: Path | str) -> argparse.Namespace:
+    """Return the options that a checkpoint's transformer was built with, as a new Namespace.
+
+    Args:
+        state: from :func:`checkpoints.load_checkpoint`.
+        source: its file, for messages.
+
+    Raises:
+        ConversionError: it does not say, or is no transformer.
+    """
     found = (state.get("cfg") or {}).get("model") or state.get("args")
     if found is None:
         raise ConversionError(f"{source}: does not say how its model was built (no cfg, no args)")

@@ -6,7 +6,7 @@
 #   MIXES="8xband:3 8xband:3:2" PROJECTIONS=exact bash scripts/projected_bands.sh runs/RECIPE
 #
 # exact: the softmax runs over all keys and the band is cut out of it; renormalized: it runs inside
-# the band. Checkpoints and translations go to RUN/projected; what is there is not made again.
+# the band. Translations go to RUN/projected; what is there, and newer than the model, stays.
 set -euo pipefail
 run=$(cd "${1:?give a run: runs/RECIPE}" && pwd)
 seed=${2:-1}
@@ -15,21 +15,22 @@ if [ -x "$clone/.venv/bin/python" ]; then export PATH="$clone/.venv/bin:$PATH"; 
 export PYTHONPATH="$clone${PYTHONPATH:+:$PYTHONPATH}"
 cd "$run"
 settings=$(python - <<'END'
-import yaml
+from pathlib import Path
 
-recipe = yaml.safe_load(open("recipe.yaml", encoding="utf-8"))
-search, model = recipe["translate"], recipe["model"]
-values = [*recipe["pair"].split("-"), model["heads"], model["max_positions"]]
-names = ("beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens")
-print(*values, *(search[name] for name in names))
+from fairseq_fixed.experiments.recipe import read
+
+experiment = read(Path())
+recipe = experiment.recipe
+search = recipe.translate
+print(recipe.source, recipe.target, recipe.model.heads, recipe.model.max_positions)
+print(search.beam, search.length_penalty, search.max_len_a, search.max_len_b, search.max_tokens)
+print(experiment.tokenizer)
 END
 )
-read -r source target heads positions beam penalty ratio more tokens <<<"$settings"
+read -r source target heads positions beam penalty ratio more tokens tokenize <<<"${settings//$'\n'/ }"
 mixes=${MIXES:-${heads}l ${heads}xband:1 ${heads}xband:2 ${heads}xband:3 ${heads}xband:5 ${heads}xband:10}
 checkpoint=systems/vanilla/seed$seed/averaged.pt
 [ -f "$checkpoint" ] || { echo "$run has no $checkpoint" >&2; exit 1; }
-# as the run was scored
-tokenize=$(grep -o 'tok:[^|"]*' "systems/vanilla/seed$seed/score.json" | head -n 1 | cut -d: -f2)
 flags=(--task translation --source-lang "$source" --target-lang "$target" --gen-subset test
     --beam "$beam" --lenpen "$penalty" --max-len-a "$ratio" --max-len-b "$more"
     --max-tokens "$tokens" --max-source-positions "$positions" --max-target-positions "$positions"
@@ -40,7 +41,7 @@ for mix in $mixes; do
     for projection in ${PROJECTIONS:-renormalized exact}; do
         if [ "$mix" = "${heads}l" ]; then projection=none; fi
         out=projected/seed$seed.${mix//:/-}.$projection
-        if [ ! -f "$out/hypotheses.txt" ]; then
+        if [ ! "$out/hypotheses.txt" -nt "$checkpoint" ]; then
             mkdir -p "$out"
             option=()
             [ "$projection" = none ] || option=(--option "band_projection=$projection")

@@ -65,4 +65,6 @@ def toeplitz_r2(matrix: Tensor, *, border: int = 0, diagonal: bool = True) -> Te
     values, residuals = inner[..., counted], rest[..., counted]
     whole = (values - values.mean(-1, keepdim=True)).square().sum(-1)
     left = residuals.square().sum(-1)
-    return torch.where(whole > 0, 1 - left / whole.masked_fill(whole == 0, 1), 1.0)
+    # of a constant matrix only rounding remains
+    nothing = whole <= 1e-24 * values.square().sum(-1)
+    return torch.where(nothing, 1.0, 1 - left / whole.masked_fill(nothing, 1))

@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_fixed.attention import MixedHeadAttention
 from fairseq_fixed.attention.mixed import build_head
 from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint
-from fairseq_fixed.conversion import convert_checkpoint
+from fairseq_fixed.conversion import convert_checkpoint, model_arguments
 from fairseq_fixed.heads import HeadSpec
 from fairseq_fixed.layout import SequenceLayout
 
@@ -67,31 +67,29 @@ def load_encoder(checkpoint: Path | str, data: Path | str | None = None) -> tupl
         The encoder, in evaluation, and fairseq's task.
 
     Raises:
-        CheckpointError: a checkpoint that cannot be read or converted.
+        CheckpointError: a checkpoint that cannot be read or converted, or no dictionaries.
     """
     from fairseq import checkpoint_utils
 
     from fairseq_fixed.models import FixedTransformerModel
 
     state = load_checkpoint(checkpoint)
-    overrides = {} if data is None else {"data": str(data)}
-    args = (state.get("cfg") or {}).get("model")
-    heads = getattr(args, "encoder_heads", None) or (
-        args.get("encoder_heads") if isinstance(args, dict) else None
-    )
+    args = model_arguments(state, checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(checkpoint)
-        if not heads:
-            count = getattr(args, "encoder_attention_heads", None)
-            if count is None and isinstance(args, dict):
-                count = args.get("encoder_attention_heads")
-            if count is None:
-                raise CheckpointError(f"{checkpoint}: does not say how many heads its encoder has")
+        if not getattr(args, "encoder_heads", ""):
             path = Path(folder) / "learned.pt"
-            convert_checkpoint(checkpoint, path, encoder_heads=f"{count}l")
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides=overrides
-        )
+            heads = f"{args.encoder_attention_heads}l"
+            convert_checkpoint(checkpoint, path, encoder_heads=heads)
+        try:
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path)], arg_overrides={} if data is None else {"data": str(data)}
+            )
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{checkpoint}: its dictionaries are not where it was trained ({error}); give the "
+                "folder of binarised data: --data"
+            ) from error
     assert isinstance(model, FixedTransformerModel)
     return model.encoder.eval(), task
 

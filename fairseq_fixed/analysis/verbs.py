@@ -7,9 +7,13 @@ import json as json_module
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["app"]
 
@@ -22,7 +26,7 @@ _Checkpoint = Annotated[Path, typer.Argument(help="Of transformer or fixed_trans
 _Data = Annotated[
     Path | None, typer.Option(help="Binarised data with the dictionaries; where it was trained.")
 ]
-_Json = Annotated[Path | None, typer.Option("--json", help="File for all figures.")]
+_Json = Annotated[Path | None, typer.Option("--json", help="File for all numbers.")]
 _Figure = Annotated[Path | None, typer.Option(help="Picture to write: .png, .pdf, .svg.")]
 
 
@@ -104,7 +108,7 @@ def matrices(
     num_pos: Annotated[
         int, typer.Option(min=0, help="Further entries a row; rare tokens of a draw.")
     ] = 2,
-    epsilon: Annotated[float | None, typer.Option(help="Bound of further entries.")] = None,
+    epsilon: Annotated[float | None, typer.Option(min=0, help="Bound of further entries.")] = None,
     draws: Annotated[int, typer.Option(min=1, help="Of the random search, from each set.")] = 30,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     json: _Json = None,
@@ -112,20 +116,11 @@ def matrices(
     """How far matrices are from bands, and from bands with few further entries."""
     import math
 
-    import numpy as np
     import torch
 
     from fairseq_fixed.analysis import projection
 
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{file}: not a .npy file of numbers ({error})") from None
-    if array.ndim == 2:
-        array = array[None]
-    if array.ndim != 3 or array.shape[1] != array.shape[2] or not np.isfinite(array).all():
-        raise typer.BadParameter(f"{file}: holds {array.shape}, not finite (heads, n, n)")
-    found = torch.from_numpy(array.astype("float64"))
+    found = torch.from_numpy(_read_matrices(file))
     n = found.shape[-1]
     bound = math.inf if epsilon is None else epsilon
     band = projection.distance(found, projection.project_band(found, w))
@@ -135,7 +130,7 @@ def matrices(
         drawn = [projection.nearest_draw(h, w, num_pos, draws=draws, seed=seed) for h in found]
     rows = [
         (
-            f"{i + 1}", f"{band[i]:.3f} ({band[i] / n**2:.4f})",
+            f"{i}", f"{band[i]:.3f} ({band[i] / n**2:.4f})",
             f"{further[i]:.3f} ({further[i] / n**2:.4f})",
             f"{d.distance:.3f} ({d.distance / n**2:.4f})", d.family,
         )
@@ -145,10 +140,30 @@ def matrices(
     _table(columns, rows)
     typer.echo("Σ|h - x| over all entries; in brackets the mean of an entry.")
     content = [
-        {"head": i + 1, "band": float(b), "band_sparse": float(f), **d._asdict()}
+        {"head": i, "band": float(b), "band_sparse": float(f), **d._asdict()}
         for i, (b, f, d) in enumerate(zip(band, further, drawn, strict=True))
     ]
     _write(json, content)
+
+
+def _read_matrices(file: Path) -> NDArray[np.float64]:
+    """Return (heads, n, n)."""
+    import numpy as np
+
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise typer.BadParameter(f"{file}: not a .npy file of numbers ({error})") from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+        raise typer.BadParameter(f"{file}: not a .npy file of numbers")
+    matrices = array.astype(np.float64)
+    if matrices.ndim == 2:
+        matrices = matrices[None]
+    if matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2] or not matrices.size:
+        raise typer.BadParameter(f"{file}: holds {array.shape}, not (heads, n, n)")
+    if not (np.isfinite(matrices).all() and (matrices >= 0).all()):
+        raise typer.BadParameter(f"{file}: attention weights are finite and not negative")
+    return matrices
 
 
 @contextlib.contextmanager

@@ -18,11 +18,13 @@ from fairseq_fixed.bench.settings import Place, parse_mixes
 
 __all__ = ["GROUPS", "ProfileSettings", "Share", "profile_mix", "shares_of"]
 
-#: groups of operations, and what their names hold; the first that fits takes an operation
+#: groups of operations, and what their names hold; the first that fits takes an operation. The
+#: projections are single products, the heads' products come in batches
 GROUPS = {
     "fused attention": ("scaled_dot_product", "_flash_attention", "_efficient_attention"),
-    "products of the projections": ("aten::mm", "aten::addmm", "aten::linear", "aten::matmul"),
-    "products of the heads": ("aten::bmm", "aten::baddbmm"),
+    # and of a learned head with dropout, where there is one sentence in a chunk
+    "single products": ("aten::mm", "aten::addmm", "aten::linear", "aten::matmul"),
+    "batches of products": ("aten::bmm", "aten::baddbmm"),
     "copies and fills": (
         *("aten::copy_", "aten::clone", "aten::cat", "aten::fill_", "aten::zero_", "aten::stack"),
         *("aten::gather", "aten::index", "aten::masked_fill", "aten::constant_pad"),
@@ -128,8 +130,12 @@ def _operations(
         if place.device != "cpu":
             torch.cuda.synchronize()
     for event in profile.key_averages():
-        own = event.self_cpu_time_total if place.device == "cpu" else event.self_device_time_total
-        yield event.key, own / 1000
+        # on a GPU, too, operations: each has the time of the kernels that it started, which are
+        # events of their own beside it
+        if event.device_type == torch.autograd.DeviceType.CPU:
+            gpu = place.device != "cpu"
+            own = event.self_device_time_total if gpu else event.self_cpu_time_total
+            yield event.key, own / 1000
 
 
 def shares_of(times: Iterable[tuple[str, float]]) -> list[Share]:

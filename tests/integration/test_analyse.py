@@ -29,6 +29,8 @@ def test_a_vanilla_model_is_read_as_learned_heads(vanilla):
     assert len(trained.read_sentences(task, "valid", 1000)) == 60
     with pytest.raises(trained.CheckpointError, match="'dev'"):
         trained.read_sentences(task, "dev", 7)
+    with pytest.raises(trained.CheckpointError, match="--data"):
+        trained.load_encoder(vanilla / "checkpoint_last.pt", "nowhere")
 
 
 def test_heads(vanilla, fixed, data_bin, tmp_path):

@@ -67,8 +67,10 @@ def test_borders_are_left_out():
     assert toeplitz_r2(spoiled, border=2) == pytest.approx(1)
 
 
-def test_a_constant_matrix_has_nothing_to_explain():
-    assert toeplitz_r2(torch.full((5, 5), 0.2)) == 1
+@pytest.mark.parametrize("n", [2, 5, 50])
+@pytest.mark.parametrize("value", [0.0, 0.2, 0.3, -7.7])
+def test_a_constant_matrix_has_nothing_to_explain(n, value):
+    assert toeplitz_r2(torch.full((n, n), value, dtype=torch.float64)) == 1
     assert toeplitz_r2(torch.eye(5), diagonal=False) == 1
 
 

@@ -147,10 +147,27 @@ def test_matrices(tmp_path):
                for h in heads]  # fmt: skip
     assert [c["band"] for c in content] == pytest.approx(outside)
     assert all(c["band_sparse"] < c["band"] < c["distance"] for c in content)
-    np.save(tmp_path / "x.npy", np.full((2, 3), math.nan))
-    assert "not finite (heads, n, n)" in said(run("matrices", tmp_path / "x.npy"))
-    (tmp_path / "y.npy").write_text("no")
-    assert "a .npy file of numbers" in said(run("matrices", tmp_path / "y.npy"))
+    assert [c["head"] for c in content] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: np.save(p, np.full((2, 3), 0.5)), "not (heads, n, n)"),
+        (lambda p: np.save(p, np.zeros((2, 0, 0))), "not (heads, n, n)"),
+        (lambda p: np.save(p, np.full((2, 2), math.nan)), "finite and not negative"),
+        (lambda p: np.save(p, -np.eye(2)), "finite and not negative"),
+        (lambda p: np.save(p, np.array([["a"]])), "a .npy file of numbers"),
+        (lambda p: p.write_text("no"), "a .npy file of numbers"),
+        (lambda p: p.write_bytes(b""), "a .npy file of numbers"),
+        (lambda p: np.savez(p.open("wb"), a=np.eye(2)), "a .npy file of numbers"),
+    ],
+)
+def test_what_are_no_matrices(tmp_path, write, message):
+    write(tmp_path / "x.npy")
+    done = run("matrices", tmp_path / "x.npy")
+    assert done.exit_code == 2
+    assert message in said(done)
 
 
 def test_an_unreadable_split_is_no_crash():

@@ -18,9 +18,9 @@ def test_operations_are_grouped_and_shares_add_up():
         ]
     )
     assert [(s.group, s.share) for s in shares] == [
-        ("products of the projections", 0.6),
+        ("single products", 0.6),
         ("copies and fills", 0.15),
-        ("products of the heads", 0.1),
+        ("batches of products", 0.1),
         ("fused attention", 0.1),
         (REST, 0.05),
     ]
@@ -42,7 +42,7 @@ def test_fixed_heads_alone_never_reach_the_fused_attention(backward):
     assert "fused attention" in learned
     assert "fused attention" not in fixed
     for groups in (learned, fixed):
-        assert groups["products of the projections"].milliseconds > 0
+        assert groups["single products"].milliseconds > 0
         assert sum(s.share for s in groups.values()) == pytest.approx(1)
 
 
@@ -59,6 +59,6 @@ def test_the_verb_prints_a_line_a_group():
     words = ["bench", "profile", "7f+1l", "--length", "40", "--tokens", "200", "--width", "64"]
     done = CliRunner().invoke(app, [*words, "--layers", "1", "--repeats", "1"])
     assert done.exit_code == 0, done.output
-    assert "products of the projections" in done.output
+    assert "single products" in done.output
     assert "fused attention" in done.output
     assert "%" in done.output

@@ -64,6 +64,19 @@ def test_all_heads_learned_is_the_same_model(tmp_path, flags, form):
     assert_same(vanilla, load(tmp_path / "b.pt"))
 
 
+def test_checkpoints_from_before_hydra_keep_their_form(tmp_path):
+    vanilla = save(tmp_path / "new.pt")
+    state = load_checkpoint(tmp_path / "new.pt")
+    state["args"] = state.pop("cfg")["model"]
+    torch.save(state, tmp_path / "a.pt")
+    convert_checkpoint(tmp_path / "a.pt", tmp_path / "b.pt", encoder_heads="8l")
+    found = load_checkpoint(tmp_path / "b.pt")
+    assert "cfg" not in found and found["args"].encoder_heads == "8l"
+    model = FixedTransformerModel.build_model(found["args"], task()).eval()
+    model.load_state_dict(found["model"], strict=True)
+    assert_same(vanilla, model)
+
+
 def test_a_band_as_wide_as_the_sentence_is_the_same_model(tmp_path):
     vanilla = save(tmp_path / "a.pt")
     convert_checkpoint(tmp_path / "a.pt", tmp_path / "b.pt", encoder_heads="8xband:8")
