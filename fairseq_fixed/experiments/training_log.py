@@ -1,6 +1,8 @@
 """What `fairseq-train --log-format json` has written so far: curves, speed, parameters.
 
 A resumed training repeats updates since its last checkpoint: the later line of an update counts.
+fairseq counts the seconds of a training until it is resumed, and writes 0 from then on: there the
+log's own times count.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import json
 import re
 import statistics
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ _ENDINGS = {
     "Stopping training due to cumulative_training_time": "hours",
     "early stop since valid performance": "patience",
 }
+_RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
+_STARTS = ("begin training epoch", "Start iterating over samples")
 _SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
 
 
@@ -69,22 +74,31 @@ class TrainingLog:
     skipped: int = 0
     finished: bool = False
     ended: str | None = None
+    #: of a resumed training: seconds before it, and the time when it went on
+    _before: float | None = field(default=None, repr=False)
+    _since: datetime | None = field(default=None, repr=False)
 
     def feed(self, line: str) -> None:
         """Take in one line of the log."""
         parts = line.split(" | ", 3)
         if len(parts) != 4:
             return
-        _, _, tag, message = parts
+        time, _, tag, message = parts
         if tag == "train_inner":
-            self._point(self.train, message, "")
+            self._point(self.train, message, "", time)
         elif tag == "valid":
-            self._point(self.valid, message, "valid_")
+            self._point(self.valid, message, "valid_", time)
         elif tag.startswith("fairseq") or tag.startswith("root"):
             if found := _PARAMETERS.search(message):
                 self.parameters = int(found[1].replace(",", ""))
             elif found := _SKIPPED.search(message):
                 self.skipped = max(self.skipped, int(found[1].replace(",", "")))
+            elif found := _RESUMED.search(message):
+                done = [p.get("wall", 0.0) for u, p in self.train.items() if u <= int(found[1])]
+                self._before, self._since = max(done, default=0.0), None
+            elif message.startswith(_STARTS):
+                if self._before is not None and self._since is None:
+                    self._since = _read_time(time)
             elif message.startswith("done training"):
                 self.finished = True
             else:
@@ -92,7 +106,9 @@ class TrainingLog:
                     if message.startswith(start):
                         self.ended = what
 
-    def _point(self, points: dict[int, dict[str, float]], message: str, prefix: str) -> None:
+    def _point(
+        self, points: dict[int, dict[str, float]], message: str, prefix: str, time: str
+    ) -> None:
         try:
             stats: dict[str, Any] = json.loads(message)
             update = int(stats[f"{prefix}num_updates"])
@@ -101,8 +117,12 @@ class TrainingLog:
         except (ValueError, KeyError, TypeError):
             return
         if prefix and self.train:
-            last = self.train[max(self.train)]
-            point["wall"] = last.get("wall", 0.0)
+            earlier = [u for u in self.train if u <= update]
+            point["wall"] = self.train[max(earlier)].get("wall", 0.0) if earlier else 0.0
+        elif self._before is not None and self._since is not None:
+            now = _read_time(time)
+            if now is not None:
+                point["wall"] = self._before + max(0.0, (now - self._since).total_seconds())
         points.pop(update, None)
         points[update] = point
 
@@ -145,6 +165,13 @@ class TrainingLog:
     def curve(self) -> list[dict[str, float]]:
         """Return the validation curve: update, loss, nll_loss, wall, bleu where there is one."""
         return [{"update": u, **self.valid[u]} for u in sorted(self.valid)]
+
+
+def _read_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
 
 
 def read_training_log(path: Path) -> TrainingLog:

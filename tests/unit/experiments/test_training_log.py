@@ -44,6 +44,42 @@ def read(tmp_path, text):
     return read_training_log(file)
 
 
+def at(time, tag, message):
+    return f"2024-01-01 {time} | INFO | {tag} | {message}\n"
+
+
+def test_seconds_of_a_resumed_training_go_on(tmp_path):
+    """fairseq writes `wall` 0 from the first update after a checkpoint was loaded."""
+    text = train(10, 9, wall=100) + train(20, 8, wall=200) + valid(20, 8)
+    text += train(30, 8, wall=300)  # lost: the checkpoint is that of update 20
+    for begun, points in (
+        ("23:50:00", (("23:50:30", 25), ("23:51:40", 30))),
+        ("12:00:00", (("12:00:50", 40),)),
+    ):
+        loaded = 20 if points[0][1] == 25 else 30
+        text += at(
+            begun, "fairseq.trainer", f"Loaded checkpoint a/b.pt (epoch 2 @ {loaded} updates)"
+        )
+        text += at(begun, "fairseq.trainer", "begin training epoch 2")
+        for time, update in points:
+            text += train(update, 7, wall="0").replace("10:00:00", time)
+            text += at(time, "fairseq.trainer", "begin training epoch 3")
+    text += valid(40, 6)
+    log = read(tmp_path, text)
+    assert {u: p["wall"] for u, p in log.train.items()} == {
+        10: 100, 20: 200, 25: 230, 30: 300, 40: 350,
+    }  # fmt: skip
+    assert [p["wall"] for p in log.curve()] == [200, 350]
+    assert log.wall == 350
+
+
+def test_a_training_from_another_model_starts_at_nought(tmp_path):
+    text = at("10:00:00", "fairseq.trainer", "Loaded checkpoint m.pt (epoch 1 @ 0 updates)")
+    text += at("10:00:05", "fairseq_cli.train", "Start iterating over samples")
+    text += train(10, 9, wall="0").replace("10:00:00", "10:00:45")
+    assert read(tmp_path, text).wall == 40
+
+
 def test_figures(tmp_path):
     text = HEAD + train(10, 9, wps=100) + train(20, 8, wps=900) + valid(20, 7.5)
     text += train(30, 7, wps=1100) + valid(30, 7.0)
