@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json as json_module
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fairseq_fixed.quiet import quieten_fairseq
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +32,8 @@ _Figure = Annotated[Path | None, typer.Option(help="Picture to write: .png, .pdf
 
 
 @app.callback()
-def _setup() -> None:
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
+def _setup(context: typer.Context) -> None:
+    quieten_fairseq(context)
 
 
 @app.command()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairseq_fixed.quiet import quieten_fairseq
+
 if TYPE_CHECKING:
     from fairseq_fixed.bench.contest import TimingOptions
     from fairseq_fixed.bench.grid import Grid
@@ -27,11 +29,8 @@ app = typer.Typer(
 
 
 @app.callback()
-def _setup() -> None:
-    import logging
-
-    # fairseq says what it loads, in the middle of the progress line
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
+def _setup(context: typer.Context) -> None:
+    quieten_fairseq(context)
 
 
 _WHERE = "Where"

@@ -1,6 +1,7 @@
 """Profiles of an encoder's heads and positions, and projected matrices."""
 
 import json
+import logging
 import math
 from types import SimpleNamespace
 
@@ -174,3 +175,11 @@ def test_an_unreadable_split_is_no_crash():
     task = SimpleNamespace(load_dataset=lambda split: (_ for _ in ()).throw(FileNotFoundError("x")))
     with pytest.raises(trained.CheckpointError, match="no binarised split"):
         trained.read_sentences(task, "valid", 1)
+
+
+def test_fairseq_logs_as_before_once_a_command_has_ended(tmp_path):
+    before = logging.getLogger("fairseq").level
+    np.save(tmp_path / "m.npy", np.eye(4))
+    assert run("matrices", tmp_path / "m.npy").exit_code == 0
+    assert run("matrices", tmp_path / "none.npy").exit_code == 2
+    assert logging.getLogger("fairseq").level == before != logging.WARNING
