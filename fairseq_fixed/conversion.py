@@ -15,10 +15,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fairseq_fixed.attention import MixedHeadAttention, head_class
+from fairseq_fixed.attention.causal import CausalAttention
 from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 from fairseq_fixed.heads import HeadSpec, parse_heads
 
-__all__ = ["ConversionError", "convert_checkpoint", "model_arguments"]
+__all__ = ["ConversionError", "convert_checkpoint", "convert_state", "model_arguments"]
 
 _LEARNED = HeadSpec("learned")
 
@@ -37,12 +39,41 @@ def convert_checkpoint(
 ) -> None:
     """Give a trained model other heads, and write it as a `fixed_transformer`.
 
+    Args:
+        source: checkpoint of fairseq's `transformer` or its like, or of `fixed_transformer`.
+        output: file to write.
+        encoder_heads: as for :func:`convert_state`, as is all that follows.
+        decoder_heads: likewise.
+        options: likewise.
+
+    Raises:
+        ConversionError: as :func:`convert_state`.
+        CheckpointError: a file that cannot be read.
+        HeadsError: heads that do not fit the model.
+    """
+    state = load_checkpoint(source)
+    convert_state(
+        state, source, encoder_heads=encoder_heads, decoder_heads=decoder_heads, options=options
+    )
+    save_checkpoint(state, output)
+
+
+def convert_state(
+    state: dict[str, Any],
+    source: Path | str,
+    *,
+    encoder_heads: str,
+    decoder_heads: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> None:
+    """Give a trained model other heads, in place.
+
     Head h of a layer becomes head h. Values, output projections and all else stay as they are.
     The optimizer's state is left out: its moments belong to other parameters.
 
     Args:
-        source: checkpoint of fairseq's `transformer` or its like, or of `fixed_transformer`.
-        output: file to write.
+        state: from :func:`checkpoints.load_checkpoint`; what it holds after an error is undefined.
+        source: its file, for messages.
         encoder_heads: as for `--encoder-heads`.
         decoder_heads: as for `--decoder-heads`; None: as they are.
         options: further options of the model (`models/options.py`), such as `band_projection`;
@@ -51,10 +82,8 @@ def convert_checkpoint(
     Raises:
         ConversionError: a model without a transformer's self-attention, an unknown option, or a
             head that has no queries and keys and is to score.
-        CheckpointError: a file that cannot be read.
         HeadsError: heads that do not fit the model.
     """
-    state = load_checkpoint(source)
     args = model_arguments(state, source)
     model: dict[str, Tensor] = state["model"]
     # asked before defaults are set: a vanilla model has no such option
@@ -72,7 +101,6 @@ def convert_checkpoint(
     else:
         state["args"] = args  # as before Hydra; fairseq makes a cfg of it while loading
     state["last_optimizer_state"] = None
-    save_checkpoint(state, output)
 
 
 def model_arguments(state: Mapping[str, Any], source: Path | str) -> argparse.Namespace:
@@ -156,8 +184,6 @@ def _check_layer(
     source: Path | str,
 ) -> None:
     """Drop what belonged to the old heads alone; see that the new ones lack nothing."""
-    from fairseq_fixed.attention import MixedHeadAttention
-    from fairseq_fixed.attention.causal import CausalAttention
     from fairseq_fixed.models.options import causal_options, head_options
 
     width = getattr(args, f"{side}_embed_dim")
@@ -197,11 +223,11 @@ def _rows(
     """Return the rows of queries and keys that stay."""
     place: dict[int, int] = {}
     for index, spec in enumerate(old):
-        if _scores(spec):
+        if head_class(spec.kind).scored:
             place[index] = len(place) * head_dim
     rows: list[int] = []
     for index, spec in enumerate(new):
-        if not _scores(spec):
+        if not head_class(spec.kind).scored:
             continue
         if index not in place:
             raise ConversionError(
@@ -210,12 +236,6 @@ def _rows(
             )
         rows += range(place[index], place[index] + head_dim)
     return rows
-
-
-def _scores(spec: HeadSpec) -> bool:
-    from fairseq_fixed.attention.mixed import head_class
-
-    return head_class(spec.kind).scored
 
 
 def _set_options(

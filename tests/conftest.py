@@ -63,3 +63,8 @@ def every_spec() -> list[HeadSpec]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+def said(done) -> str:
+    """What a typer command printed, on one line without the box around it."""
+    return " ".join(done.output.replace("│", " ").split())

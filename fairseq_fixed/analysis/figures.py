@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_fixed.analysis.trained import REACH, HeadProfile
 
@@ -32,9 +33,7 @@ def draw_profiles(profiles: Sequence[HeadProfile], path: Path) -> Path:
             0.97, 0.93, f"{profile.pattern}\n{profile.difference:.2f}",
             transform=axis.transAxes, ha="right", va="top", fontsize=7, color=_INK,
         )  # fmt: skip
-        axis.tick_params(labelsize=7, colors=_INK)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        _plain(axis)
     for layer in range(layers):
         axes[layer, 0].set_ylabel(f"layer {layer}", fontsize=8, color=_INK)
     figure.supxlabel(
@@ -63,15 +62,19 @@ def draw_functions(functions: Mapping[str, Sequence[float]], path: Path) -> Path
         axis.axhline(0, color=_FAINT, linewidth=0.8, zorder=0)
         axis.set_title(layer, fontsize=9, color=_INK)
         axis.set_xlabel("k = j - i", fontsize=8, color=_INK)
-        axis.tick_params(labelsize=7, colors=_INK)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        _plain(axis)
     axes[0].set_ylabel("f(k), added to the score", fontsize=8, color=_INK)
     axes[-1].legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return _save(figure, path)
 
 
-def _save(figure: object, path: Path) -> Path:
+def _plain(axis: Any) -> None:
+    axis.tick_params(labelsize=7, colors=_INK)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _save(figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)  # type: ignore[attr-defined]
+    figure.savefig(path, dpi=160)
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_fixed.analysis.toeplitz import toeplitz_r2
-from fairseq_fixed.attention import Head, MixedHeadAttention
+from fairseq_fixed.attention import Head, MixedHeadAttention, head_class
 from fairseq_fixed.attention.tisa import Tisa
 
 __all__ = ["Invariance", "measure_positions", "position_embeddings", "tisa_functions"]
@@ -90,14 +89,8 @@ def _projections(attention: MixedHeadAttention) -> dict[int, tuple[Tensor, Tenso
         attention.k_proj.weight.detach().double().split(d),
         strict=True,
     )
-    scored = [i for i, spec in enumerate(attention.specs) if _scores(spec.kind)]
+    scored = [i for i, spec in enumerate(attention.specs) if head_class(spec.kind).scored]
     return dict(zip(scored, pairs, strict=True))
-
-
-def _scores(kind: str) -> bool:
-    from fairseq_fixed.attention import head_class
-
-    return head_class(kind).scored
 
 
 def tisa_functions(encoder: Any, reach: int) -> dict[str, list[float]]:
@@ -116,7 +109,7 @@ def tisa_functions(encoder: Any, reach: int) -> dict[str, list[float]]:
                 with torch.no_grad():
                     for offset, values in enumerate(tisa(distance).tolist()):
                         found[f"layer {number} head {head + offset}"] = [
-                            round(value, 5) if math.isfinite(value) else value for value in values
+                            round(value, 5) for value in values
                         ]
             head += run.num_heads
     return found

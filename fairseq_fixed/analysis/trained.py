@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fairseq_fixed.attention import MixedHeadAttention
 from fairseq_fixed.attention.mixed import build_head
-from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint
-from fairseq_fixed.conversion import convert_checkpoint, model_arguments
+from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
+from fairseq_fixed.conversion import convert_state, model_arguments
 from fairseq_fixed.heads import HeadSpec
 from fairseq_fixed.layout import SequenceLayout
 
@@ -80,7 +80,8 @@ def load_encoder(checkpoint: Path | str, data: Path | str | None = None) -> tupl
         if not getattr(args, "encoder_heads", ""):
             path = Path(folder) / "learned.pt"
             heads = f"{args.encoder_attention_heads}l"
-            convert_checkpoint(checkpoint, path, encoder_heads=heads)
+            convert_state(state, checkpoint, encoder_heads=heads)
+            save_checkpoint(state, path)
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(path)], arg_overrides={} if data is None else {"data": str(data)}

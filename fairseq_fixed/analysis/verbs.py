@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_module
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,7 +193,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _write(path: Path | None, content: Any) -> None:
     if path is not None:
-        from fairseq_fixed.experiments.stamps import write_text
+        from fairseq_fixed.experiments.stamps import write_json
 
-        write_text(path, json_module.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_json(path, content)
         typer.echo(f"{path}")

@@ -9,17 +9,13 @@ from typer.testing import CliRunner
 
 from fairseq_fixed.analysis import trained
 from fairseq_fixed.cli import app
+from tests.conftest import said
 
 pytestmark = pytest.mark.slow
 
 
 def run(*words):
     return CliRunner().invoke(app, ["analyse", *map(str, words)])
-
-
-def said(done) -> str:
-    """An error's text without the box around it."""
-    return " ".join(done.output.replace("│", " ").split())
 
 
 def test_a_vanilla_model_is_read_as_learned_heads(vanilla):

@@ -18,6 +18,7 @@ from fairseq_fixed.analysis.positions import (
 )
 from fairseq_fixed.analysis.trained import REACH, profile_heads
 from fairseq_fixed.cli import app
+from tests.conftest import said
 from tests.unit.models.models_common import build, tokens
 
 HEADS = "current+previous+next+left+right+start+end+learned"
@@ -120,11 +121,6 @@ def test_tisa_functions_are_what_is_added_to_the_scores():
 
 def run(*words):
     return CliRunner().invoke(app, ["analyse", *map(str, words)])
-
-
-def said(done) -> str:
-    """An error's text without the box around it."""
-    return " ".join(done.output.replace("│", " ").split())
 
 
 def test_tisas_figure(tmp_path):
