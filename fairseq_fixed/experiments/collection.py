@@ -11,12 +11,14 @@ from fairseq_fixed.experiments.bootstrap import RESAMPLES
 from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.length_view import draw_lengths, length_section
-from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
-from fairseq_fixed.experiments.results import SIGNIFICANCE, without_counts, without_tests
+from fairseq_fixed.experiments.names import markdown_table
+from fairseq_fixed.experiments.results import FORMAT, SIGNIFICANCE, without_counts, without_tests
+from fairseq_fixed.experiments.signatures import signature_lines, signatures_of
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.stamps import read_json, write_text
 from fairseq_fixed.experiments.summary import summarise
 from fairseq_fixed.experiments.sweep_figure import draw as draw_sweep
+from fairseq_fixed.experiments.systems import VANILLA
 from fairseq_fixed.experiments.tables import notes, table, trainings_section
 from fairseq_fixed.experiments.validation import nearest
 
@@ -24,6 +26,12 @@ __all__ = ["VIEWS", "draw_collection", "read_collection", "render_collection", "
 
 # what can be shown of a recipe's results
 VIEWS = ("table", "trainings", "speed", "length")
+_NEEDED = (  # of a result
+    "format", "recipe", "pair", "system", "slug", "seed", "settings_hash", "test", "training",
+    "curve", "machine", "date",
+)  # fmt: skip
+_TESTS = ("baseline", "systems", "hashes", "seeds")
+_MARK = re.compile(r"<!-- (/?)results(?:: ([^>]*?))? -->")
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+)(?: +(\w+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
@@ -38,21 +46,21 @@ def read_collection(folder: Path) -> dict[str, Any]:
     """
     results: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.json")):
-        content = read_json(file)
         if file.name == SIGNIFICANCE:
             continue
-        if content is None or "scores" not in content:
-            raise ExperimentError(f"{file} is no result of a run")
+        content = _read_result(file)
         _check_settings(file, content, results)
         content["file"] = file
         results.append(content)
     if not results:
         raise ExperimentError(f"{folder} holds no results; fairseq-fixed run … results=results")
-    significance = _tests_of_these(read_json(folder / SIGNIFICANCE), results)
+    significance = _tests_of_these(_read_tests(folder / SIGNIFICANCE), results)
     order = {slug: i for i, slug in enumerate((significance or {}).get("systems", []))}
     results.sort(key=lambda r: (order.get(r["slug"], len(order)), r["slug"], r["seed"]))
     alpha = (significance or {}).get("alpha", 0.05)
-    baseline = (significance or {}).get("baseline", results[0]["slug"])
+    slugs = [result["slug"] for result in results]
+    usual = VANILLA if VANILLA in slugs else slugs[0]  # where no run has compared them yet
+    baseline = (significance or {}).get("baseline", usual)
     name = next((r["system"] for r in results if r["slug"] == baseline), baseline)
     return {
         "recipe": results[0]["recipe"],
@@ -71,6 +79,39 @@ def read_collection(folder: Path) -> dict[str, Any]:
         "significance": significance,
         "results": [without_counts(result) for result in results],
     }
+
+
+def _read_result(file: Path) -> dict[str, Any]:
+    """Read a result, or say what is wrong with the file and what helps."""
+    content = read_json(file)
+    again = "fairseq-fixed collect RUN makes it again from the run's folder"
+    if content is None:
+        raise ExperimentError(f"{file} is not valid JSON: half written, or merged badly? {again}")
+    if not isinstance(content, dict) or "scores" not in content:
+        raise ExperimentError(f"{file} is no result of a run; move it out of the results")
+    missing = [key for key in _NEEDED if key not in content]
+    if missing:
+        raise ExperimentError(f"{file} lacks {', '.join(missing)}; {again}")
+    if content["format"] > FORMAT:
+        raise ExperimentError(
+            f"{file} was written by a later version of fairseq_fixed (format "
+            f"{content['format']}, this one knows {FORMAT}); update this one"
+        )
+    return content
+
+
+def _read_tests(file: Path) -> dict[str, Any] | None:
+    """Read what tests say of a recipe's results; None if nothing was tested yet."""
+    content = read_json(file)
+    if content is None and not file.exists():
+        return None
+    missing = [key for key in _TESTS if key not in content] if isinstance(content, dict) else _TESTS
+    if missing:  # without it, another system would silently become the baseline
+        raise ExperimentError(
+            f"{file} is damaged: it is not valid JSON, or lacks some of {', '.join(_TESTS)}. "
+            "fairseq-fixed collect RUN makes it again from the run's folder, once it is removed"
+        )
+    return content
 
 
 def _check_settings(file: Path, new: dict[str, Any], others: list[dict[str, Any]]) -> None:
@@ -162,7 +203,7 @@ def _render_table(report: dict[str, Any]) -> str:
         *markdown_table(*table(report)),
         "",
         *(f"- {note}" for note in notes(report)),
-        *(f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()),
+        *signature_lines((r["system"], signatures_of(r)) for r in report["results"]),
         f"- Machine: {'; '.join(sorted(machines))}; "
         f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}. "
         f"Made by `fairseq-fixed run {report['recipe']} results=results`.",
@@ -184,9 +225,14 @@ def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
         Whether the page differed from the results.
 
     Raises:
-        ExperimentError: a mark names a recipe without results, or an unknown view.
+        ExperimentError: the page cannot be read, its marks are not in pairs, or one names a recipe
+            without results, or an unknown view.
     """
-    before = page.read_text(encoding="utf-8")
+    try:
+        before = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"cannot read {page}: {error}") from error
+    _check_marks(page, before)
     after = _BLOCK.sub(
         lambda m: f"{m[1]}\n{render_collection(results / m[2], m[3] or 'table')}\n{m[4]}",
         before,
@@ -194,3 +240,19 @@ def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
     if write and after != before:
         write_text(page, after)
     return after != before
+
+
+def _check_marks(page: Path, text: str) -> None:
+    """Raise ExperimentError where a mark has no partner: what follows would be replaced with it."""
+    open_at: int | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        for closes, _ in _MARK.findall(line):
+            if bool(closes) != (open_at is not None):
+                wrong = open_at if open_at is not None else number
+                raise ExperimentError(
+                    f"{page}, line {wrong}: a mark without its partner. A table stands between "
+                    "<!-- results: RECIPE --> and <!-- /results -->"
+                )
+            open_at = None if closes else number
+    if open_at is not None:
+        raise ExperimentError(f"{page}, line {open_at}: no <!-- /results --> follows this mark")

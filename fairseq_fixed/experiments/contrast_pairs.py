@@ -8,8 +8,9 @@ Two layouts are read, plain or gzip.
   reference are variants of one sentence.
 - `.json`, as LingEval97 (Sennrich 2017) and ContraPro (Müller et al. 2018) have it: a list of
   `{source, reference, errors: [{contrastive, type, distance}]}`. ContraPro's names are known, too:
-  `src segment`, `ref segment`, and a sentence's `ante distance`, which holds for all its errors;
-  without a `type` its errors are told by their pronouns (`it:er`).
+  `src segment`, `ref segment`, and a sentence's `ante distance`, which holds for all its errors.
+  Where a sentence names its pronouns, they (`it:er`) are the type of its errors: ContraPro has one
+  type for all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ __all__ = ["Item", "Wrong", "read_items"]
 
 _COLUMNS = ("source", "reference", "contrastive", "type", "distance")
 _NEEDED = 3
+# Two of these in the first line, and it is taken for the columns' names.
+_HEADINGS = {*_COLUMNS, "src", "ref", "hyp", "target", "translation", "variant"}
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,21 @@ def read_items(file: Path) -> list[Item]:
 
 def _from_table(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, str, Wrong]]:
     columns = list(_COLUMNS)
+    first = True
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split("\t")]
-        if number == 1 and "reference" in [cell.lower() for cell in cells]:
+        heads = first and len(_HEADINGS.intersection(cell.lower() for cell in cells)) > 1
+        first = False
+        if heads:
             columns = [cell.lower() for cell in cells]
             missing = [name for name in _COLUMNS[:_NEEDED] if name not in columns]
             if missing:
-                raise ExperimentError(f"{file}: its first line names no {', '.join(missing)}")
+                raise ExperimentError(
+                    f"{file}: its first line names no {', '.join(missing)}; columns are "
+                    f"{', '.join(_COLUMNS)}"
+                )
             continue
         where = f"{file}, line {number}"
         if len(cells) < _NEEDED:
@@ -111,8 +120,10 @@ def _pair(
         raise ExperimentError(f"{where}: the wrong variant is the reference itself")
     if distance is not None:
         try:
-            distance = int(distance)
-        except (TypeError, ValueError):
+            if isinstance(distance, bool) or float(distance) != int(float(distance)):
+                raise ValueError
+            distance = int(float(distance))
+        except (TypeError, ValueError, OverflowError):
             raise ExperimentError(
                 f"{where}: the distance {distance!r} is no whole number"
             ) from None

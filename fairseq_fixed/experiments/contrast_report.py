@@ -130,7 +130,8 @@ def render_scores(names: Sequence[str], judged: Sequence[Sequence[Judgement]]) -
             cells.append("" if wrong.distance is None else str(wrong.distance))
             for judgement in same:
                 cells += [_number(judgement.reference), _number(judgement.wrong[i])]
-            lines.append("\t".join(cells))
+            # A tab or a line's end within a text, which JSON may hold, would be one of the table.
+            lines.append("\t".join(" ".join(cell.split()) for cell in cells))
     return "\n".join(lines) + "\n"
 
 

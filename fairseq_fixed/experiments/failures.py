@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_fixed.experiments.plan import Stage
 
-__all__ = ["describe"]
+__all__ = ["describe", "in_a_line"]
 
 _SHOWN = 12  # lines
 _WIDTH = 200  # characters a line
@@ -69,6 +69,13 @@ def describe(stage: Stage, folder: Path, status: int) -> str:
         message.append(f"What to do: {advice}.")
     message.append("The same command goes on from here; finished stages are not repeated.")
     return "\n".join(message)
+
+
+def in_a_line(error: Exception) -> str:
+    """Return an error in one line: of a failed stage, which, how, and its log's last words."""
+    first, *more = str(error).split("\n")
+    last = [line.strip() for line in more if line.startswith("    ")][-1:]
+    return " ".join([first.removesuffix(" Its log ends with:"), *last])
 
 
 def _tail(log: Path) -> list[str]:

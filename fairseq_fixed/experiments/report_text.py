@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_fixed.experiments.differences import WITHOUT_SPACES, mark_markdown, plain_markdown
 from fairseq_fixed.experiments.length_view import length_section
 from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
+from fairseq_fixed.experiments.signatures import signature_lines, signatures_of
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.tables import notes, table, trainings_section
 
@@ -36,7 +37,7 @@ def render(report: Mapping[str, Any], description: str = "") -> str:
         lines += ["## Length", "", *lengths, "![scores by length](lengths.png)", ""]
     lines += _translations(report)
     lines += ["## Signatures", ""]
-    lines += [f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in report["signatures"].items()]
+    lines += signature_lines((r["system"], signatures_of(r)) for r in report["results"])
     if report["significance"] and report["significance"]["seeds"]:
         first = next(iter(report["significance"]["seeds"].values()))
         for test, by_metric in first["signatures"].items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -15,7 +16,8 @@ from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.lengths import account, file_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import make_metrics, read_lines
-from fairseq_fixed.experiments.stamps import read_json, write_json
+from fairseq_fixed.experiments.stages import compile_plan
+from fairseq_fixed.experiments.stamps import Stamps, read_json, write_json
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.training_log import read_training_log
 
@@ -29,6 +31,8 @@ __all__ = [
     "without_counts",
     "without_tests",
 ]
+
+logger = logging.getLogger(__name__)
 
 SIGNIFICANCE = "significance.json"  # beside the results: what tests say of their differences
 
@@ -207,7 +211,8 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
     """Copy what a run has finished to `results/RECIPE/`, under names that tell settings apart.
 
     Results of older versions get what they lack (:func:`complete`). What the tests say of the
-    differences goes beside them.
+    differences goes beside them. Of a run that is being done again with other settings, results and
+    tests of the old ones are left out.
 
     Returns:
         The files written.
@@ -222,15 +227,32 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
             result = read_json(folder / paths.seed_folder(system.slug, seed) / paths.RESULT)
             if result is None:
                 continue
-            digest = str(result.get("settings_hash", "unknown"))
-            hashes.setdefault(system.slug, digest)
+            digest = settings_hash(experiment, system)
+            if result.get("settings_hash") != digest:
+                logger.warning(
+                    "%s, seed %d: left out, the recipe's settings have changed since; the run has "
+                    "not come to it again",
+                    system.name, seed,
+                )  # fmt: skip
+                continue
+            hashes[system.slug] = digest
             target = results / experiment.name / f"{system.slug}.seed{seed}.{digest}.json"
             written.append(target)
             _write(target, _as_trained(complete(experiment, folder, result), read_json(target)))
     if written and experiment.others:
         target = results / experiment.name / SIGNIFICANCE
         tests = read_json(folder / paths.SIGNIFICANCE)
-        _write(target, _merged_tests(experiment, tests, hashes, read_json(target)))
+        comparing = compile_plan(experiment)["compare"]
+        if tests is not None and Stamps(folder).outdated(comparing):
+            logger.info("the tests of the differences are left out: they are of other translations")
+            tests = None
+        old = read_json(target)
+        if old is None and target.exists():
+            raise ExperimentError(
+                f"{target} is not valid JSON: half written, or merged badly? Mend it, or remove it "
+                "to lose the tests of earlier runs"
+            )
+        _write(target, _merged_tests(experiment, tests, hashes, old))
     return written
 
 

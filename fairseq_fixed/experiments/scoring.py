@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments.comet_metric import CometScore
+from fairseq_fixed.experiments.counts import count
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.randomisation import paired_randomisation
 
-__all__ = ["compare", "make_metrics", "read_lines", "score"]
+__all__ = ["SEED", "compare", "make_metrics", "read_lines", "score"]
 
 
+SEED = 12345  # of the tests' random numbers, as sacrebleu has it: a test made again is the same
 _SPACELESS = ("zh", "ja-mecab")
 
 
@@ -109,38 +112,51 @@ def compare(
         systems: the same of the others.
         reference: the reference's lines.
         metrics: from `make_metrics`.
-        bootstrap: resamples (Koehn 2004); the p-value is sacrebleu's.
-        trials: trials of the randomisation (Riezler and Maxwell 2005); 0 leaves it out.
+        bootstrap: resamples (Koehn 2004); 0 leaves it out. The p-value is sacrebleu's, which looks
+            at one side: half of a two-sided one, or less.
+        trials: trials of the randomisation (Riezler and Maxwell 2005); 0 leaves it out. Two-sided.
 
     Returns:
         `tests`: by test (`bootstrap`, `randomisation`): by metric: by name: `p` (None for the
         baseline), and for the bootstrap `mean` and `interval` (half of the 95 % interval);
         `signatures`: by test and metric.
     """
-    from sacrebleu.significance import PairedTest
-
     for name, lines in (baseline, *systems):
         _check(lines, reference, name)
+    found = []
+    if bootstrap > 0:
+        found.append(("bootstrap", *_bootstrap(baseline, systems, reference, metrics, bootstrap)))
+    if trials > 0:
+        found.append(("randomisation", *_randomise(baseline, systems, reference, metrics, trials)))
+    return {
+        "tests": {test: values for test, values, _ in found},
+        "signatures": {test: signatures for test, _, signatures in found},
+    }
+
+
+def _bootstrap(
+    baseline: tuple[str, Sequence[str]],
+    systems: Sequence[tuple[str, Sequence[str]]],
+    reference: Sequence[str],
+    metrics: Mapping[str, Any],
+    resamples: int,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    from sacrebleu.significance import PairedTest
+
     named = [(name, list(lines)) for name, lines in (baseline, *systems)]
-    kinds = [("bootstrap", "bs", bootstrap), ("randomisation", "ar", trials)]
     tests: dict[str, Any] = {}
-    signatures: dict[str, Any] = {}
-    for test, kind, samples in kinds:
-        if samples <= 0:
-            continue
-        tests[test], signatures[test] = {}, {}
-        for metric_name, metric in metrics.items():
-            signs, columns = PairedTest(
-                named, {metric_name: metric}, [list(reference)], kind, samples
-            )()
-            (column,) = (key for key in columns if key != "System")
-            signatures[test][metric_name] = str(signs[column])
-            base = columns[column][0].score
-            tests[test][metric_name] = {
-                name: _as_numbers(result, base)
-                for (name, _), result in zip(named, columns[column], strict=True)
-            }
-    return {"tests": tests, "signatures": signatures}
+    signatures: dict[str, str] = {}
+    for metric_name, metric in metrics.items():
+        test = PairedTest(named, {metric_name: metric}, [list(reference)], "bs", resamples)
+        signs, columns = test()
+        (column,) = (key for key in columns if key != "System")
+        signatures[metric_name] = str(signs[column])
+        base = columns[column][0].score
+        tests[metric_name] = {
+            name: _as_numbers(result, base)
+            for (name, _), result in zip(named, columns[column], strict=True)
+        }
+    return tests, signatures
 
 
 def _as_numbers(result: Any, base: float) -> dict[str, float | None]:
@@ -149,6 +165,32 @@ def _as_numbers(result: Any, base: float) -> dict[str, float | None]:
     p = 1.0 if result.p_value is not None and result.score == base else result.p_value
     values = {"p": p, "mean": result.mean, "interval": result.ci}
     return {key: None if value is None else float(value) for key, value in values.items()}
+
+
+def _randomise(
+    baseline: tuple[str, Sequence[str]],
+    systems: Sequence[tuple[str, Sequence[str]]],
+    reference: Sequence[str],
+    metrics: Mapping[str, Any],
+    trials: int,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    base_name, base_lines = baseline
+    base = count(base_lines, reference, metrics)
+    tests: dict[str, Any] = {metric: {base_name: {"p": None}} for metric in metrics}
+    for name, lines in systems:
+        counts = count(lines, reference, metrics)
+        for metric_name, metric in metrics.items():
+            p = paired_randomisation(
+                metric, base[metric_name], counts[metric_name], trials=trials, seed=SEED
+            )
+            tests[metric_name][name] = {"p": p}
+    signatures = {}
+    for metric_name, metric in metrics.items():
+        signature = metric.get_signature()
+        signature.update("seed", str(SEED))
+        signature.update("ar", trials)
+        signatures[metric_name] = str(signature)
+    return tests, signatures
 
 
 def compare_seeds(

@@ -238,6 +238,20 @@ class Stamps:
         write_json(self._path(stage), started)
         self._started_path(stage).unlink(missing_ok=True)
 
+    def outdated(self, stage: Stage) -> bool:
+        """Return whether what a stage has left is known to be of other inputs or settings.
+
+        Other versions of its tools do not matter here, and of a stage that was run by hand nothing
+        is known.
+        """
+        if self._started_path(stage).exists():  # begun anew, not ended yet
+            return True
+        stamp = read_json(self._path(stage))
+        if not isinstance(stamp, Mapping):
+            return False
+        now = self.describe(stage)
+        return any(stamp.get(key) != now[key] for key in ("argv", "inputs"))
+
     def holds(self, stage: Stage, digest: str) -> bool:
         """Return whether a stage was done here with this hash, and its outputs are still there."""
         stamp = read_json(self._path(stage))

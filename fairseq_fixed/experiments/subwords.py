@@ -20,7 +20,15 @@ import sentencepiece
 from fairseq_fixed.experiments.corpus import TextError, atomic_writer, write_lines
 from fairseq_fixed.experiments.parallel_text import read_lines
 
-__all__ = ["decode_lines", "encode_file", "encode_lines", "load_model", "train_subwords"]
+__all__ = [
+    "decode_lines",
+    "decode_with",
+    "encode_file",
+    "encode_lines",
+    "encode_with",
+    "load_model",
+    "train_subwords",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +180,11 @@ def load_model(model: StrPath) -> Any:
 
 def encode_lines(model: StrPath, lines: Iterable[str]) -> Iterator[str]:
     """Sentences as pieces joined by spaces; an empty sentence stays an empty line."""
-    processor = load_model(model)
+    yield from encode_with(load_model(model), lines)
+
+
+def encode_with(processor: Any, lines: Iterable[str]) -> Iterator[str]:
+    """As :func:`encode_lines`, with what :func:`load_model` has loaded."""
     for line in lines:
         # fairseq splits at whatever Python calls white space, some of which the model would keep.
         pieces = processor.encode(" ".join(line.split()), out_type=str)
@@ -202,7 +214,11 @@ def encode_file(model: StrPath, input_path: StrPath, output_path: StrPath) -> in
 
 def decode_lines(model: StrPath, lines: Iterable[str]) -> list[str]:
     """Sentences of pieces, as fairseq writes them, back to text; `<unk>` becomes `⁇`."""
-    processor = load_model(model)
+    return decode_with(load_model(model), lines)
+
+
+def decode_with(processor: Any, lines: Iterable[str]) -> list[str]:
+    """As :func:`decode_lines`, with what :func:`load_model` has loaded."""
     decoded = []
     for line in lines:
         text = processor.decode(line.split())

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq_fixed.experiments.bootstrap import RESAMPLES, compare_results
 from fairseq_fixed.experiments.convergence import converged
+from fairseq_fixed.experiments.signatures import comparable
 
 __all__ = ["describe_difference", "format_spread", "summarise"]
 
@@ -35,7 +36,9 @@ def summarise(
         metric: `mean`, `spread` (sample standard deviation, None for one seed), `values`), and
         `differences` (by metric: `mean` against the baseline, `p` by test and seed, `over_seeds`
         (of :func:`bootstrap.compare_over_seeds`; None where it could not be made) and
-        `significant`: by that test, or else only if every test with every seed says so).
+        `significant`: by that test, or else only if every test with every seed says so), and
+        `incomparable`: metrics whose signatures are not the baseline's, so that there is no
+        difference.
     """
     by_slug: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -55,6 +58,7 @@ def summarise(
             "converged": all(converged(run) for run in runs),
             "scores": {},
             "differences": {},
+            "incomparable": [],
         }
         for metric in runs[0]["scores"]:
             values = [r["scores"][metric]["score"] for r in runs if metric in r["scores"]]
@@ -81,6 +85,9 @@ def summarise(
         for metric, score in row["scores"].items():
             if metric not in base["scores"]:
                 continue
+            if not _comparable([*by_slug[row["slug"]], *by_slug[baseline]], metric):
+                row["incomparable"].append(metric)
+                continue
             difference = score["mean"] - base["scores"][metric]["mean"]
             tests = tests_of[metric, row["slug"]]
             joint = over_seeds.get(metric, {}).get(row["slug"])  # None: not counted
@@ -94,6 +101,11 @@ def summarise(
                 and all(p is not None and p <= alpha for ps in tests.values() for p in ps),
             }
     return rows
+
+
+def _comparable(runs: Sequence[Mapping[str, Any]], metric: str) -> bool:
+    signatures = [run["scores"].get(metric, {}).get("signature", "") for run in runs]
+    return all(comparable(signatures[0], other) for other in signatures)
 
 
 def _mean(values: Any) -> float | None:

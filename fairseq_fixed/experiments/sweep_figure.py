@@ -22,19 +22,25 @@ def finished(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def constant(content: Mapping[str, Any]) -> set[str]:
-    """Return the slugs of systems whose settings are the same at all points."""
+    """Return the slugs of systems that are the same at all points: settings, seeds and scores.
+
+    Their differences are, too, since all points have one baseline, or none of these.
+    """
     points = finished(content)
-    if len(points) < 2:
+    if len(points) < 2 or len({point["report"]["baseline"] for point in points}) > 1:
         return set()
-    hashes: dict[str, set[str]] = {}
+    found: list[dict[str, Any]] = []
     for point in points:
-        for result in point["results"]:
-            hashes.setdefault(result["slug"], set()).add(result["settings_hash"])
-    return {
-        slug
-        for slug, found in hashes.items()
-        if len(found) == 1 and all(any(r["slug"] == slug for r in p["results"]) for p in points)
-    }
+        hashes = {result["slug"]: result["settings_hash"] for result in point["results"]}
+        found.append(
+            {
+                row["slug"]: (hashes.get(row["slug"]), row["seeds"], row["scores"])
+                for row in point["report"]["rows"]
+            }
+        )
+    base = {row["slug"] for row in points[0]["report"]["rows"] if row["baseline"]}
+    same = {slug for slug, what in found[0].items() if all(f.get(slug) == what for f in found)}
+    return same if base <= same else set()
 
 
 def shown(value: str) -> str:
@@ -149,8 +155,13 @@ def _maps(content: Mapping[str, Any], panels: Sequence[str]) -> Any:
 
     same = constant(content)
     labels = _labels(content)
-    first = finished(content)[0]["report"]["rows"]
-    varying = [place for place in range(len(labels)) if first[place]["slug"] not in same]
+    every = [point["report"]["rows"] for point in finished(content)]
+    first = max(every, key=len)
+    varying = [
+        place
+        for place in range(len(labels))
+        if any(rows[place]["slug"] not in same for rows in every if place < len(rows))
+    ] or list(range(len(labels)))
     down, across = content["keys"]
     points = finished(content)
     ys = list(dict.fromkeys(point["values"][down] for point in points))
@@ -182,7 +193,7 @@ def _maps(content: Mapping[str, Any], panels: Sequence[str]) -> Any:
             axis.set_title(f"{labels[place]}: {METRIC_NAMES.get(metric, metric)}")
     title = content["sweep"]
     for place, line in enumerate(first):
-        if line["slug"] in same:
+        if place not in varying:
             score = line["scores"][content["metrics"][0]]["mean"]
             name = METRIC_NAMES.get(content["metrics"][0], content["metrics"][0])
             title += f"; {labels[place]}: {name} {score:.1f}"

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments import paths
-from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
+from fairseq_fixed.experiments.failures import in_a_line
+from fairseq_fixed.experiments.names import markdown_table
 from fairseq_fixed.experiments.report_text import describe_machine
+from fairseq_fixed.experiments.signatures import signature_lines
 from fairseq_fixed.experiments.stages import compile_plan
 from fairseq_fixed.experiments.stamps import Stamps, read_json, write_json, write_text
 from fairseq_fixed.experiments.sweep import Sweep, short_keys
@@ -68,7 +70,7 @@ def build(sweep: Sweep, failures: Mapping[Path, Exception]) -> dict[str, Any]:
                 "values": dict(point.values),
                 "overrides": list(point.overrides),
                 "state": "failed" if failed else "done" if report else "todo",
-                "error": str(failed).partition("\n")[0] if failed else "",
+                "error": in_a_line(failed) if failed else "",
                 "report": report and {key: report[key] for key in _KEPT},
                 "results": [_result(result) for result in (report or {}).get("results", ())],
             }
@@ -108,7 +110,7 @@ def rows(content: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     same = constant(content)
     header: list[str] = []
     body: list[list[str]] = []
-    listed: set[str] = set()
+    once: dict[str, list[str]] = {}
     for point in content["points"]:
         values = [shown(point["values"][key]) for key in content["keys"]]
         if not point["report"]:
@@ -117,12 +119,11 @@ def rows(content: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         header, cells = table({**point["report"], "results": point["results"]})
         for row, line in zip(point["report"]["rows"], cells, strict=True):
             if row["slug"] in same:
-                if row["slug"] not in listed:
-                    body.insert(0, [*("any" for _ in keys), *line])
-                    listed.add(row["slug"])
+                once.setdefault(row["slug"], [*("any" for _ in keys), *line])
                 continue
             body.append([*values, *line])
     header = [*keys, *(header or ["system"])]
+    body = [*once.values(), *body]
     return header, [[*row, *[""] * (len(header) - len(row))] for row in body]
 
 
@@ -160,8 +161,7 @@ def section(content: Mapping[str, Any]) -> list[str]:
     if todo:
         lines.append(f"- {todo} of {len(content['points'])} points are not finished yet.")
     if done:
-        signatures = done[0]["report"]["signatures"]
-        lines += [f"- {METRIC_NAMES.get(m, m)}: `{s}`" for m, s in signatures.items()]
+        lines += signature_lines((point["name"], point["report"]["signatures"]) for point in done)
         results = [result for point in done for result in point["results"]]
         boxes = dict.fromkeys(describe_machine(result["machine"]) for result in results)
         dates = sorted({result["date"] for result in results})

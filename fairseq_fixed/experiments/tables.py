@@ -12,6 +12,10 @@ from fairseq_fixed.experiments.summary import describe_difference, format_spread
 
 __all__ = ["difference_lines", "notes", "table", "trainings_section"]
 
+_ONE_SIDED = (
+    " sacrebleu's bootstrap looks at one side: a two-sided p is twice as large or more, and "
+    "score.trials gives one."
+)
 _MANY_SEEDS = 10  # from which on a test over seeds needs no warning
 
 
@@ -85,6 +89,13 @@ def notes(report: Mapping[str, Any]) -> list[str]:
             "them (sample)."
         ]
     lines += _test_notes(report)
+    for row in report["rows"]:
+        if other := row.get("incomparable"):
+            names = ", ".join(METRIC_NAMES.get(m, m) for m in other)
+            lines.append(
+                f"{row['system']}: no difference in {names}: it was not scored as "
+                f"{report['baseline']} was (see the signatures)."
+            )
     lines.append(
         "tokens/s: target tokens a second in training. valid loss: bits a subword, last validation."
     )
@@ -144,6 +155,7 @@ def _test_notes(report: Mapping[str, Any]) -> list[str]:
             _whose(others, differences)
             + f"{against} {' and '.join(names[kind] for kind in kinds)}: the larger p is shown; "
             f"above {report['alpha']:g} a difference is not significant."
+            + (_ONE_SIDED if "randomisation" not in kinds else "")
             + (" It must be so with every seed." if len(report["seeds"]) > 1 else "")
         )
     if sentences:

@@ -134,9 +134,15 @@ class TrainingLog:
     @property
     def tokens_per_second(self) -> float | None:
         """The median over the log's intervals of target tokens a second, validation left out."""
+        speeds = []
+        before = 0
+        for update, point in sorted(self.train.items()):
+            # fairseq's clock runs on while it validates and saves, behind the line of an update.
+            if "wps" in point and not any(before <= v < update for v in self.valid):
+                speeds.append(point["wps"])
+            before = update
         # The first interval holds start-up costs.
-        speeds = [point["wps"] for _, point in sorted(self.train.items()) if "wps" in point]
-        speeds = speeds[1:] or speeds
+        speeds = speeds[1:] or speeds or [p["wps"] for p in self.train.values() if "wps" in p]
         return statistics.median(speeds) if speeds else None
 
     @property

@@ -29,7 +29,7 @@ from fairseq_fixed.experiments import trained
 from fairseq_fixed.experiments.corpus import TextError
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment
-from fairseq_fixed.experiments.subwords import decode_lines, encode_lines
+from fairseq_fixed.experiments.subwords import decode_with, encode_with, load_model
 
 __all__ = ["Translator", "by_arrival", "read_stream"]
 
@@ -51,7 +51,7 @@ class Translator:
         model: Any,
         task: Any,
         generator: Any,
-        subwords: Path,
+        subwords: Any,
         device: torch.device,
         longest: int,
         batch_size: int,
@@ -104,7 +104,7 @@ class Translator:
             model=model,
             task=task,
             generator=task.build_generator([model], _search(found.experiment, beam)),
-            subwords=found.subwords,
+            subwords=load_model(found.subwords),
             device=loaded.device,
             longest=longest,
             batch_size=batch_size,
@@ -143,10 +143,10 @@ class Translator:
         pieces: list[str] = []  # what is translated: a line, or a part of a long one
         owners: list[int] = []
         for i, line in enumerate(lines):
-            if line.strip():
-                parts = self._parts(line, before + i + 1)
-                pieces += parts
-                owners += [i] * len(parts)
+            # What has no subwords is empty to the model, too: a line of control characters.
+            parts = [part for part in self._parts(line, before + i + 1) if part]
+            pieces += parts
+            owners += [i] * len(parts)
         dictionary = self.task.target_dictionary
         encode = self.task.source_dictionary.encode_line
         sources = [
@@ -160,7 +160,7 @@ class Translator:
             for i, hypotheses in zip(sample["id"].tolist(), found, strict=True):
                 outputs[i] = dictionary.string(hypotheses[0]["tokens"].cpu())
         translated: list[list[str]] = [[] for _ in lines]
-        for owner, text in zip(owners, decode_lines(self.subwords, outputs), strict=True):
+        for owner, text in zip(owners, decode_with(self.subwords, outputs), strict=True):
             translated[owner].append(text)
         space = "" if self.task.cfg.target_lang in _WITHOUT_SPACES else " "
         return [space.join(filter(None, parts)) for parts in translated]
@@ -211,7 +211,7 @@ class Translator:
         return parts
 
     def _encode(self, text: str) -> str:
-        return next(iter(encode_lines(self.subwords, [text])))
+        return next(encode_with(self.subwords, [text]))
 
 
 def _length(pieces: str) -> int:

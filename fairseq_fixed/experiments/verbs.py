@@ -275,9 +275,15 @@ def compare(
 ) -> None:
     """Test whether systems differ from the baseline by more than chance, seed by seed."""
     from fairseq_fixed.experiments import paths, scoring
+    from fairseq_fixed.experiments.errors import ExperimentError
     from fairseq_fixed.experiments.stamps import write_json
 
     folders = {path.name: path for path in (baseline, *system)}
+    if len(folders) <= len(system):
+        raise ExperimentError(
+            "systems are told apart by the names of their folders, and two of "
+            f"{', '.join(str(path) for path in (baseline, *system))} have one name"
+        )
     chosen = scoring.make_metrics(metrics.split(","), tokenize)
     by_seed = scoring.compare_seeds(
         folders, baseline.name, [int(s) for s in seeds.split(",")], paths.HYPOTHESES

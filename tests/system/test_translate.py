@@ -103,10 +103,12 @@ def test_another_system_and_empty_lines(run):
     baseline = Translator.from_run(run, system="vanilla", seed=1, batch_size=3, cpu=True)
     source = lines(run / "data/raw/test.es")
     expected = lines(run / "systems/vanilla/seed1" / paths.HYPOTHESES)
-    translated = baseline.translate([word for line in source for word in (line, "", "  ")])
-    assert_agree(source, translated[::3], expected)
-    assert set(translated[1::3]) == set(translated[2::3]) == {""}
-    assert len(translated) == 3 * len(source)
+    translated = baseline.translate(
+        [word for line in source for word in (line, "", "  ", "\u200b\x01")]
+    )
+    assert_agree(source, translated[::4], expected)
+    assert {*translated[1::4], *translated[2::4], *translated[3::4]} == {""}
+    assert len(translated) == 4 * len(source)
     assert baseline.translate([]) == []
 
 

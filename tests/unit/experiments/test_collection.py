@@ -13,6 +13,8 @@ from fairseq_fixed.experiments.collection import (
     update_page,
 )
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.stages import compile_plan
+from fairseq_fixed.experiments.stamps import Stamps
 from tests.unit.experiments.test_report import SCORES, experiment, fake_run, scored_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -162,18 +164,67 @@ def test_systems_without_counts_are_told_apart(tmp_path):
 
 def test_a_run_under_way_does_not_keep_tests_of_its_older_settings(tmp_path):
     _, folder = collected(tmp_path)
-    longer = experiment(systems=["7f+1l", "vanilla"], baseline="vanilla")
-    fake_run(tmp_path / "later", longer, SCORES)
+    later = experiment(systems=["7f+1l", "vanilla"], baseline="vanilla", train={"lr": 0.1})
+    fake_run(tmp_path / "later", later, SCORES)
     (tmp_path / "later" / paths.SIGNIFICANCE).unlink()
-    for seed in (1, 2):
-        place = tmp_path / "later" / paths.seed_folder("7f-1l", seed) / paths.RESULT
-        content = {**json.loads(place.read_text()), "settings_hash": "other"}
-        place.write_text(json.dumps(content))
-    for file in folder.glob("test/7f-1l.*.json"):
+    for file in folder.glob("test/*.seed*.json"):
         file.unlink()
-    results.collect_results(longer, tmp_path / "later", folder)
-    rows = tables.table(read_collection(folder / "test"))[1]
-    assert rows[1][-1] == "+2.5"
+    results.collect_results(later, tmp_path / "later", folder)
+    rows = {row[0]: row for row in tables.table(read_collection(folder / "test"))[1]}
+    assert rows["7f+1l"][-1] == "+2.5" and rows["vanilla"][-1] == "baseline"
+
+
+def test_what_a_run_has_not_done_again_yet_is_left_out(tmp_path, caplog):
+    exp = experiment()
+    fake_run(tmp_path / "run", exp, SCORES)
+    stamps = Stamps(tmp_path / "run")
+    compare = compile_plan(exp)["compare"]
+    stamps.start(compare)
+    stamps.finish(compare, 1.0)
+    results.collect_results(exp, tmp_path / "run", tmp_path / "before")
+    assert tables.table(read_collection(tmp_path / "before/test"))[1][1][-1] == "+2.5 (p = 0.010)"
+
+    # One system is trained again, and the tests are still those of the old translations.
+    again = tmp_path / "run" / paths.seed_folder("7f-1l", 1) / paths.HYPOTHESES
+    again.write_text("other\n" * 20)
+    results.collect_results(exp, tmp_path / "run", tmp_path / "between")
+    assert tables.table(read_collection(tmp_path / "between/test"))[1][1][-1] == "+2.5"
+
+    # The recipe has changed, and nothing is trained with it yet.
+    longer = experiment(train={"max_update": 77})
+    assert results.collect_results(longer, tmp_path / "run", tmp_path / "after") == []
+    assert "vanilla, seed 1: left out" in caplog.text
+    assert not (tmp_path / "after").exists()
+
+
+def test_other_signatures_are_not_compared(tmp_path):
+    exp = scored_run(tmp_path / "run")
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    folder = tmp_path / "results/test"
+    for file in folder.glob("7f-1l.*.json"):
+        content = json.loads(file.read_text())
+        bleu = content["scores"]["bleu"]
+        bleu["signature"] = bleu["signature"].replace("version:", "version:0.")
+        file.write_text(json.dumps(content))
+    text = render_collection(folder)  # another version of sacrebleu: said, and compared
+    assert "version:0." in text and "(vanilla), `nrefs:1" in text and "(7f+1l)" in text
+    assert read_collection(folder)["rows"][1]["differences"]
+    for file in folder.glob("7f-1l.seed2.*.json"):
+        content = json.loads(file.read_text())
+        bleu = content["scores"]["bleu"]
+        bleu["signature"] = bleu["signature"].replace("tok:13a", "tok:char")
+        file.write_text(json.dumps(content))
+    text = render_collection(folder)
+    assert not read_collection(folder)["rows"][1]["differences"]
+    assert "7f+1l: no difference in BLEU: it was not scored as vanilla was" in text
+
+
+def test_without_tests_vanilla_is_the_baseline(tmp_path):
+    for name in ("7f+1l", "vanilla"):  # two runs of one system each compare nothing
+        exp = experiment(systems=[name])
+        fake_run(tmp_path / name, exp, SCORES)
+        results.collect_results(exp, tmp_path / name, tmp_path / "results")
+    assert read_collection(tmp_path / "results/test")["baseline"] == "vanilla"
 
 
 def test_errors(tmp_path):
@@ -183,6 +234,48 @@ def test_errors(tmp_path):
     (tmp_path / "none" / "x.json").write_text("{}")
     with pytest.raises(ExperimentError, match=r"x\.json is no result"):
         read_collection(tmp_path / "none")
+
+
+def test_damaged_results_are_named(tmp_path):
+    _, folder = collected(tmp_path)
+    file = next(folder.glob("test/7f-1l.seed2.*.json"))
+    whole = file.read_text()
+    file.write_text(whole[:100])
+    with pytest.raises(ExperimentError, match=r"7f-1l.*is not valid JSON.*fairseq-fixed collect"):
+        read_collection(folder / "test")
+    content = json.loads(whole)
+    del content["machine"], content["training"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ExperimentError, match="lacks training, machine"):
+        read_collection(folder / "test")
+    file.write_text(json.dumps({**json.loads(whole), "format": 99}))
+    with pytest.raises(ExperimentError, match=r"format 99.*update"):
+        read_collection(folder / "test")
+    file.write_text(whole)
+    tests = folder / "test" / results.SIGNIFICANCE
+    for text in ("<<<<<<< HEAD\n{}", "{}", "[1]"):  # else another system became the baseline
+        tests.write_text(text)
+        with pytest.raises(ExperimentError, match=r"significance\.json is damaged"):
+            read_collection(folder / "test")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("<!-- results: test -->\nold\n", 1),
+        ("a\n<!-- results: test -->\nprose\n<!-- results: test -->\n<!-- /results -->\n", 2),
+        ("a\nb\n<!-- /results -->\n", 3),
+    ],
+)
+def test_marks_without_a_partner_change_nothing(tmp_path, text, line):
+    _, folder = collected(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(ExperimentError, match=rf"page\.md, line {line}: "):
+        update_page(page, folder)
+    assert page.read_text() == text
+    with pytest.raises(ExperimentError, match=r"cannot read .*none\.md"):
+        update_page(tmp_path / "none.md", folder)
 
 
 def test_the_readmes_tables_are_what_the_results_say():

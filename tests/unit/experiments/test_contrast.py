@@ -170,7 +170,15 @@ def test_lingeval97_and_contrapro(tmp_path):
         ("a.tsv", "s\tr\tx\ns\tr\t \n", "line 2: contrastive is empty"),
         ("a.tsv", "s\tr a\tr  a\n", "line 1: the wrong variant is the reference itself"),
         ("a.tsv", "s\tr\tx\tt\tfar\n", "line 1: the distance 'far' is no whole number"),
+        (
+            "a.json",
+            '[{"source": "s", "reference": "r", "errors": [{"contrastive": "x", '
+            '"distance": 2.7}]}]',
+            "the distance 2.7 is no whole number",
+        ),
         ("a.tsv", "source\treference\n", "its first line names no contrastive"),
+        ("a.tsv", "\nsource\treference\n", "its first line names no contrastive"),
+        ("a.tsv", "src\tref\tcontrastive\ns\tr\tx\n", "its first line names no source, ref"),
         ("a.tsv", "\n\n", "holds no pairs"),
         ("a.csv", "s\tr\tx\n", "is a table"),
         ("a", "s\tr\tx\n", "is a table"),
@@ -211,6 +219,8 @@ def test_report_of_several_systems_and_seeds():
 
 def test_single_scores_as_a_table():
     item = Item("s", "r", (Wrong("x", "t", 3), Wrong("y")))
+    odd = contrast.Judgement(Item("a\tb", "c\nd", (Wrong("e"),)), -1, (-2,))
+    assert "\na b\tc d\te\t" in contrast_report.render_scores(["a"], [[odd]])
     judged = [[contrast.Judgement(item, -1.5, (-2.0, None))]] * 2
     lines = contrast_report.render_scores(["a", "b"], judged).split("\n")
     assert lines[0].split("\t")[5:] == [

@@ -1,5 +1,6 @@
 import pytest
 
+from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.scoring import compare, make_metrics, read_lines, score
 
@@ -71,6 +72,15 @@ def test_randomisation_can_be_left_out():
         ("b", BAD), [("g", GOOD)], REFERENCE, make_metrics(["bleu"], "13a"), bootstrap=20, trials=0
     )
     assert list(tests["tests"]) == ["bootstrap"]
+
+
+def test_folders_of_one_name_are_not_taken_for_one_system(tmp_path):
+    one, other = tmp_path / "a/vanilla", tmp_path / "b/vanilla"
+    with pytest.raises(ExperimentError, match="have one name"):
+        verbs.compare(
+            reference=tmp_path, baseline=one, system=[other], seeds="1", out=tmp_path / "x.json"
+        )
+    assert not (tmp_path / "x.json").exists()
 
 
 def test_lines_are_split_at_newlines_alone(tmp_path):

@@ -163,7 +163,7 @@ class Done:
 
 @pytest.fixture
 def swept(tmp_path, monkeypatch):
-    """A sweep whose runs have reports: BLEU of the second system grows with the point."""
+    """A sweep whose runs have reports: BLEU of the last system grows with the point."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweep_report, "Stamps", Done)
 
@@ -174,7 +174,12 @@ def swept(tmp_path, monkeypatch):
         for i, point in enumerate(found.points):
             folder = found.folder / point.name
             names = [system.slug for system in point.experiment.systems]
-            scores = dict(zip(names, ({1: 10.0}, {1: 11.0 + i}), strict=True))
+            seeds = point.experiment.recipe.seeds
+            values = (10.0, *[9.0] * (len(names) - 2), 11.0 + i)  # the last one grows
+            scores = {
+                name: dict.fromkeys(seeds, value)
+                for name, value in zip(names, values[: len(names)], strict=True)
+            }
             fake_run(folder, point.experiment, scores)
             write_report(point.experiment, folder)
         return found
@@ -228,13 +233,55 @@ def test_what_is_the_same_everywhere_is_listed_once(swept):
     assert (found.folder / "map.png").stat().st_size > 10_000
 
 
+def test_seeds_that_are_swept_are_not_taken_for_one(swept):
+    found = swept("seeds=[1],[2]", systems="[vanilla,7f+1l]")
+    content = sweep_report.build(found, {})
+    assert sweep_figure.constant(content) == set()
+    _, rows = sweep_report.rows(content)
+    assert [row[:2] for row in rows] == [
+        ["[1]", "vanilla"], ["[1]", "7f+1l"], ["[2]", "vanilla"], ["[2]", "7f+1l"],
+    ]  # fmt: skip
+
+
+def test_a_system_that_is_the_same_beside_another_baseline_is_listed_at_each_point(swept):
+    found = swept("systems=[vanilla,8f],[7f+1l,8f]", systems="[vanilla,7f+1l]")
+    content = sweep_report.build(found, {})
+    assert sweep_figure.constant(content) == set()
+
+
+def test_several_that_are_the_same_keep_their_order(swept):
+    found = swept("vars.w=1,3", systems="[vanilla,8f,'8xband:${vars.w}']")
+    _, rows = sweep_report.rows(sweep_report.build(found, {}))
+    assert [row[1] for row in rows] == ["vanilla", "8f", "8xband:1", "8xband:3"]
+
+
+def test_maps_of_points_with_different_numbers_of_systems(swept):
+    found = swept("systems=[vanilla],[vanilla,8f]", "model.layers=1,2")
+    content = sweep_report.build(found, {})
+    assert sweep_figure.draw(content, found.folder / "map.png")
+    found = swept("threads=1,2", "samples=1,2", systems="[vanilla]")  # nothing differs
+    assert sweep_figure.draw(sweep_report.build(found, {}), found.folder / "map.png")
+
+
+def test_signatures_that_differ_between_points_are_told_apart(swept):
+    found = swept("train.lr=0.1,0.2")
+    content = sweep_report.build(found, {})
+    assert "- BLEU: `nrefs:1`\n" in sweep_report.render(content)
+    content["points"][1]["report"]["signatures"]["bleu"] = "nrefs:1|tok:char"
+    text = sweep_report.render(content)
+    assert "- BLEU: `nrefs:1` (lr-0.1), `nrefs:1|tok:char` (lr-0.2)\n" in text
+
+
 def test_points_that_are_missing_or_failed_are_said(swept):
     found = swept("train.lr=0.1,0.2,0.3,0.4")
     folders = [found.folder / point.name for point in found.points]
     (folders[1] / "todo").write_text("")
-    page = sweep_report.write(found, {folders[3]: ExperimentError("no space\nmore")}).read_text()
+    error = ExperimentError(
+        "stage train.8f.seed1 failed (exit status 1). Its log ends with:\n    x\n    no space\nmore"
+    )
+    page = sweep_report.write(found, {folders[3]: error}).read_text()
     assert "| 0.2 | (todo) |" in page and "| 0.4 | (failed) |" in page
-    assert "- lr-0.4 failed: no space\n" in page
+    assert "- lr-0.4 failed: stage train.8f.seed1 failed (exit status 1). no space\n" in page
     assert "1 of 4 points are not finished yet" in page
     for folder in folders:
         (folder / "todo").write_text("")

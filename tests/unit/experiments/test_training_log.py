@@ -87,7 +87,7 @@ def test_figures(tmp_path):
     log = read(tmp_path, text)
     assert log.parameters == 1234 and log.skipped == 12 and log.finished
     assert log.updates == 30
-    assert log.tokens_per_second == 1000  # the first interval left out
+    assert log.tokens_per_second == 900  # the first left out, and the one after a validation
     assert log.last_valid == 6.0 and log.best_valid == (30, 6.0)
     assert log.wall == 30
     assert [p["update"] for p in log.curve()] == [20, 30]
@@ -124,6 +124,15 @@ def test_validation_scores(tmp_path):
     log = read(tmp_path, valid(10, 4) + scored)
     assert log.curve()[1] == {"update": 20, "loss": 3.0, "bleu": 12.5}
     assert "bleu" not in log.curve()[0]
+
+
+def test_the_time_of_validations_is_no_time_of_training(tmp_path):
+    text = HEAD + train(10, 9, wps=1.0)
+    for update in range(20, 80, 20):  # the clock runs on from the validation to the next line
+        text += train(update, 8, wps=1000.0) + valid(update, 7) + train(update + 10, 8, wps=200.0)
+    assert read(tmp_path, text).tokens_per_second == 1000.0
+    only = HEAD + train(10, 9, wps=1.0) + valid(10, 8) + train(20, 9, wps=3.0)
+    assert read(tmp_path, only).tokens_per_second == 1.0  # what there is
 
 
 def test_after_a_resume_the_later_line_counts(tmp_path):
