@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_fixed.experiments.corpus import TextError, atomic_writer, write_lines
-from fairseq_fixed.experiments.parallel_text import read_lines
+from fairseq_fixed.experiments.parallel_text import read_lines, split_columns
 
 __all__ = [
     "Shelf",
@@ -30,7 +30,6 @@ __all__ = [
     "join_words",
     "sentences",
     "sources_in",
-    "split_columns",
     "unpack",
 ]
 
@@ -61,19 +60,6 @@ def expand(names: Iterable[str], languages: Sequence[str]) -> list[str]:
     """
     filled = [_fill(name, language, languages) for name in names for language in languages]
     return list(dict.fromkeys(filled))
-
-
-_COLUMNS = re.compile(r"(?P<name>.+)#(?P<columns>\w+(,\w+)+)")
-
-
-def split_columns(name: str) -> tuple[str, tuple[str, ...]]:
-    """A name, and the columns of the table that it is; none for a file of one language.
-
-    >>> split_columns("europarl-v9.de-en.tsv#de,en")
-    ('europarl-v9.de-en.tsv', ('de', 'en'))
-    """
-    match = _COLUMNS.fullmatch(name)
-    return (match["name"], tuple(match["columns"].split(","))) if match else (name, ())
 
 
 def files_named(names: Iterable[str], languages: Sequence[str]) -> list[str]:

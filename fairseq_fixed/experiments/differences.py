@@ -6,9 +6,7 @@ import difflib
 import html
 import re
 
-__all__ = ["WITHOUT_SPACES", "mark", "mark_markdown", "plain_markdown"]
-
-WITHOUT_SPACES = ("ja", "zh")  # languages compared character by character
+__all__ = ["mark", "mark_markdown", "plain_markdown"]
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _CHARACTERS = re.compile(r"\s+|\S")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.systems import render_flags
 
@@ -15,10 +17,15 @@ READING = (
 )  # fmt: skip
 
 
-def size(experiment: Experiment) -> tuple[str, ...]:
-    """Return the options that make the model's size, the same for all systems."""
+def size(experiment: Experiment, without: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the options that make the model's size, the same for all systems.
+
+    Args:
+        experiment: the recipe.
+        without: switches that a system does without.
+    """
     model = experiment.recipe.model
-    shared = ("--share-all-embeddings",) if model.share_all_embeddings else ()
+    shared = render_flags({"share_all_embeddings": model.share_all_embeddings}, without=without)
     return (
         "--encoder-layers", str(model.encoder_layers or model.layers),
         "--decoder-layers", str(model.decoder_layers or model.layers),
@@ -31,7 +38,7 @@ def size(experiment: Experiment) -> tuple[str, ...]:
         "--attention-dropout", number(model.attention_dropout),
         "--activation-dropout", number(model.activation_dropout),
         *positions(experiment),
-        *render_flags(model.flags),
+        *render_flags(model.flags, without=without),
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import shutil
 from pathlib import Path
 
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.training_log import read_training_log
 
-__all__ = ["checkpoints_to_average", "mend", "updates_of"]
+__all__ = ["checkpoints_to_average", "has_lost_patience", "mend", "updates_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,21 @@ def mend(folder: Path) -> int:
         return 0
     logger.info("the training goes on after update %d", updates)
     return updates
+
+
+def has_lost_patience(log: Path, updates: int, patience: int) -> bool:
+    """Return whether a training had ended by `--patience` when its last checkpoint was written.
+
+    fairseq keeps no account of it in checkpoints: resumed, it would count from none again.
+
+    Args:
+        log: of the training.
+        updates: of its last checkpoint.
+        patience: validations without a better loss.
+    """
+    valid = read_training_log(log).valid
+    losses = [valid[u]["loss"] for u in sorted(valid) if u <= updates and "loss" in valid[u]]
+    return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
 
 
 def checkpoints_to_average(folder: Path, count: int) -> list[Path]:

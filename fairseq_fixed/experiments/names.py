@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["METRIC_NAMES", "markdown_table"]
+__all__ = ["METRIC_NAMES", "is_spaceless", "main_language", "markdown_table"]
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER", "comet": "COMET"}
+
+
+def main_language(code: str) -> str:
+    """Return a language's code without its region: `zh` of `zh_CN`."""
+    return code.partition("_")[0].lower()
+
+
+def is_spaceless(code: str) -> bool:
+    """Return whether a language has no spaces between words, nor between sentences."""
+    return main_language(code) in ("ja", "zh")
 
 
 def markdown_table(

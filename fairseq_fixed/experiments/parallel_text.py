@@ -18,6 +18,7 @@ import logging
 import math
 import os
 import random
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ __all__ = [
     "load_tsv",
     "prepare_custom",
     "read_lines",
+    "split_columns",
     "write_parallel",
 ]
 
@@ -155,11 +157,29 @@ def load_parallel(
     return _without_empty(pairs, f"{source_path} and {target_path}", keep_empty)
 
 
-def load_tsv(path: StrPath, *, keep_empty: bool = False) -> list[Pair]:
-    """Read a file of `source<TAB>target` lines, or `key<TAB>source<TAB>target` on every line.
+_COLUMNS = re.compile(r"(?P<name>.+)#(?P<columns>\w+(,\w+)+)")
+
+
+def split_columns(name: str) -> tuple[str, tuple[str, ...]]:
+    """A name, and the columns of the table that it is; none for a file of one language.
+
+    >>> split_columns("europarl-v9.de-en.tsv#de,en")
+    ('europarl-v9.de-en.tsv', ('de', 'en'))
+    """
+    match = _COLUMNS.fullmatch(name)
+    return (match["name"], tuple(match["columns"].split(","))) if match else (name, ())
+
+
+def load_tsv(
+    path: StrPath, languages: Sequence[str] = (), *, keep_empty: bool = False
+) -> list[Pair]:
+    """Read a table of sentence pairs.
 
     Args:
-        path: UTF-8, plain or gzip.
+        path: UTF-8, plain or gzip: `source<TAB>target` lines. A table of more columns, or of
+            another order, has their names behind its own, as in `all.tsv#key,en,fr,licence`: those
+            of the languages, `key` for the pairs' keys, any for the rest.
+        languages: source and target, where columns have names.
         keep_empty: as for :func:`load_parallel`.
 
     Returns:
@@ -168,28 +188,32 @@ def load_tsv(path: StrPath, *, keep_empty: bool = False) -> list[Pair]:
     Raises:
         TextError: the file cannot be read, or a line has another number of columns.
     """
-    return _without_empty(list(_tsv_pairs(path)), str(path), keep_empty)
+    return _without_empty(list(_tsv_pairs(path, languages)), str(path), keep_empty)
 
 
-def _tsv_pairs(path: StrPath) -> Iterator[Pair]:
-    columns = 0
-    for number, line in enumerate(read_lines(path, strip=False), 1):
+def _tsv_pairs(path: StrPath, languages: Sequence[str]) -> Iterator[Pair]:
+    name, columns = split_columns(os.fspath(path))
+    if columns and not set(languages) <= set(columns):
+        raise TextError(f"{path} has no column for each of {' and '.join(languages)}")
+    source, target = (columns.index(language) for language in languages) if columns else (0, 1)
+    key = columns.index("key") if "key" in columns else None
+    wanted = len(columns) or 2
+    for number, line in enumerate(read_lines(name, strip=False), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         if cells == [""]:
             yield Pair("", "", str(number))
             continue
-        columns = columns or len(cells)
-        if len(cells) != columns or columns not in (2, 3):
+        if len(cells) != wanted:
             raise TextError(
-                f"{path}, line {number}: {len(cells)} column{'s'[: len(cells) != 1]} where "
-                f"{columns if columns in (2, 3) else '2 or 3'} are expected (source, tab, target, "
-                f"with a key before them or not): {line[:60]!r}. Remove tabs inside sentences"
+                f"{name}, line {number}: {len(cells)} column{'s'[: len(cells) != 1]} where "
+                f"{wanted} are expected ({', '.join(columns) or 'source, target'}): {line[:60]!r}. Remove "
+                "tabs inside sentences; if all lines have more columns, name them behind the "
+                "file's name, as in all.tsv#key,en,fr"
             )
-        source, target = cells[-2:]
-        yield Pair(source, target, cells[0] if columns == 3 else str(number))
+        yield Pair(cells[source], cells[target], str(number) if key is None else cells[key])
 
 
-def _stream(paths: Sequence[StrPath]) -> Iterator[Pair]:
+def _stream(paths: Sequence[StrPath], languages: Sequence[str]) -> Iterator[Pair]:
     """The pairs of two files, or of a TSV, without those with an empty side; none is kept.
 
     Raises:
@@ -197,7 +221,7 @@ def _stream(paths: Sequence[StrPath]) -> Iterator[Pair]:
             leaves no pairs.
     """
     empty = 0
-    pairs = _tsv_pairs(paths[0]) if len(paths) == 1 else _parallel_pairs(*paths)
+    pairs = _tsv_pairs(paths[0], languages) if len(paths) == 1 else _parallel_pairs(*paths)
     for pair in pairs:
         if pair.source and pair.target:
             yield pair
@@ -369,7 +393,7 @@ def prepare_custom(
         out: folder for `train.SOURCE` … `statistics.json`.
         source: language code of the source, the files' extension.
         target: the same of the target.
-        train: `[source file, target file]`, or `[TSV file]`.
+        train: `[source file, target file]`, or `[TSV file]` (of :func:`load_tsv`).
         valid: the same; empty: `held_out` pairs are drawn from `train`.
         test: the same. A given test set keeps all its lines, in order.
         held_out: pairs drawn for valid, and for test, where they are not given.
@@ -387,15 +411,16 @@ def prepare_custom(
     parse_limit(limit)
     if source == target:
         raise TextError(f"source and target language are both {source!r}: their files would clash")
+    languages = (source, target)
     chosen: dict[str, list[Pair]] = {}
     if valid:
-        chosen["valid"] = _load("valid", valid)
+        chosen["valid"] = _load("valid", valid, languages)
     if test:
-        chosen["test"] = _load("test", test, keep_empty=True)
+        chosen["test"] = _load("test", test, languages, keep_empty=True)
     wanted = [split for split in ("test", "valid") if split not in chosen]
     candidates: list[Pair] = []
     if wanted:
-        candidates = _load("train", train)
+        candidates = _load("train", train, languages)
         chosen.update(_draw_held_out(candidates, wanted, held_out, seed, chosen))
     else:
         _check_files("train", train)
@@ -405,7 +430,9 @@ def prepare_custom(
     def allowed() -> tuple[TrainFilter, Iterator[Pair]]:
         """The pairs that may train; a corpus with splits of its own is not kept in memory."""
         keep = TrainFilter(held, max_words=max_words, max_ratio=max_ratio)
-        pairs = (p for p in candidates if id(p) not in drawn) if wanted else _stream(train)
+        pairs = (
+            (p for p in candidates if id(p) not in drawn) if wanted else _stream(train, languages)
+        )
         return keep, keep(pairs)
 
     keep, pairs = allowed()
@@ -477,10 +504,12 @@ def _check_files(split: str, paths: Sequence[StrPath]) -> None:
         raise TextError(f"{split} is {paths!r}: give [source file, target file], or one [TSV file]")
 
 
-def _load(split: str, paths: Sequence[StrPath], *, keep_empty: bool = False) -> list[Pair]:
+def _load(
+    split: str, paths: Sequence[StrPath], languages: Sequence[str], *, keep_empty: bool = False
+) -> list[Pair]:
     _check_files(split, paths)
     if len(paths) == 1:
-        return load_tsv(paths[0], keep_empty=keep_empty)
+        return load_tsv(paths[0], languages, keep_empty=keep_empty)
     return load_parallel(paths[0], paths[1], keep_empty=keep_empty)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,13 @@ import yaml
 
 from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError, RecipeError
-from fairseq_fixed.experiments.recipe_checks import TOKENIZERS, check_comparison, check_settings
+from fairseq_fixed.experiments.recipe_checks import (
+    check_comparison,
+    check_settings,
+    usual_tokenizer,
+)
 from fairseq_fixed.experiments.schema import Recipe
-from fairseq_fixed.experiments.systems import System, parse_systems
+from fairseq_fixed.experiments.systems import System, parse_systems, with_files_read
 from fairseq_fixed.experiments.validation import build, nearest
 
 __all__ = [
@@ -25,6 +30,7 @@ __all__ = [
     "dump",
     "load",
     "name_of",
+    "quoted",
     "read",
     "reading",
     "recipe_files",
@@ -58,7 +64,7 @@ class Experiment:
     @property
     def tokenizer(self) -> str:
         """BLEU's tokenizer."""
-        return self.recipe.score.tokenize or TOKENIZERS.get(self.recipe.target, "13a")
+        return self.recipe.score.tokenize or usual_tokenizer(self.recipe.target)
 
 
 def recipe_files() -> list[Path]:
@@ -116,6 +122,8 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
     configs = resources.configs_folder()
     file = Path(recipe)
     if file.suffix in (".yaml", ".yml"):
+        if file.suffix == ".yml":
+            raise ExperimentError(f"Hydra knows recipes by .yaml alone: rename {recipe}")
         if not file.is_file():
             raise ExperimentError(f"there is no file {recipe}")
         folder, name = file.resolve().parent, file.stem
@@ -129,7 +137,7 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
         folder, name = configs, f"{groups[recipe]}/{recipe}"
     try:
         words, values = _adding(overrides, folder, configs)
-        words.insert(0, f"hydra.searchpath=[file://{configs}]")
+        words.insert(0, f"hydra.searchpath=[{quoted(f'file://{configs}')}]")
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(folder), version_base="1.1"):
             config = hydra_compose(config_name=name, overrides=words)
@@ -202,8 +210,16 @@ def reading(text: str, parse: Callable[[str], Any]) -> Any:
     except HydraException as error:
         raise ExperimentError(
             f"cannot read the override {text!r}: {error}. Overrides look like "
-            "train.max_update=500 or systems=[vanilla,7f+1l]"
+            "train.max_update=500 or systems=[vanilla,7f+1l]; what holds other characters than "
+            "letters, digits and -+./:@ needs quotes, and the shell others around them: "
+            '\'data.train=["ä.de","ä.en"]\''
         ) from error
+
+
+def quoted(text: str) -> str:
+    """Return a text as Hydra's overrides have it, whatever its characters."""
+    # Hydra takes a backslash for itself, but before a quote.
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + m[2].replace('"', '\\"'), text) + '"'
 
 
 def load(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True) -> Experiment:
@@ -291,9 +307,9 @@ def check(
     if recipe is None:
         raise RecipeError(name, errors)
     check_settings(recipe, errors, files=files, tools=tools)
-    systems = parse_systems(
-        recipe.systems, recipe.model, resources.configs_folder() / "model", errors
-    )
+    folder = resources.configs_folder() / "model"
+    recipe.systems = with_files_read(recipe.systems, folder)
+    systems = parse_systems(recipe.systems, recipe.model, folder, errors)
     check_comparison(recipe, systems, errors)
     if errors:
         raise RecipeError(name, errors)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_fixed.experiments.archives import Shelf, files_named, split_columns
+from fairseq_fixed.experiments.archives import Shelf, files_named
 from fairseq_fixed.experiments.comet_metric import why_unavailable
 from fairseq_fixed.experiments.corpus import TextError, parse_limit
+from fairseq_fixed.experiments.names import main_language
+from fairseq_fixed.experiments.parallel_text import split_columns
 from fairseq_fixed.experiments.schema import (
     ArchiveData,
     CustomData,
@@ -19,11 +22,16 @@ from fairseq_fixed.experiments.schema import (
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.validation import nearest
 
-__all__ = ["TOKENIZERS", "check_comparison", "check_settings"]
+__all__ = ["TOKENIZERS", "check_comparison", "check_settings", "usual_tokenizer"]
 
 # sacrebleu's tokenizers for languages whose words are not split by spaces as elsewhere.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}  # of sacrebleu, which these need
+
+
+def usual_tokenizer(language: str) -> str:
+    """Return sacrebleu's tokenizer for a language's code, with a region (`zh_CN`) or without."""
+    return TOKENIZERS.get(main_language(language), "13a")
 
 
 def check_settings(
@@ -82,6 +90,14 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
         for key, value in positive.items()
         if value is not None and value <= 0
     ]
+    if train.warmup_updates < 0 or (train.warmup_updates == 0 and _needs_warmup(train)):
+        errors.append(
+            f"train.warmup_updates: must be above 0 with train.lr_scheduler={train.lr_scheduler}, "
+            f"is {train.warmup_updates}"
+        )
+    for key, number in (("train.lr", train.lr), ("train.clip_norm", train.clip_norm)):
+        if not math.isfinite(number):
+            errors.append(f"{key}: must be a finite number, is {number}")
     for key, value in (
         ("model.dropout", model.dropout),
         ("model.attention_dropout", model.attention_dropout),
@@ -99,6 +115,11 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
                 f"{section}.max_tokens: {tokens} is below model.max_positions = "
                 f"{model.max_positions}, so that a long sentence fits in no batch"
             )
+
+
+def _needs_warmup(train: TrainSettings) -> bool:
+    # fairseq's inverse_sqrt divides by it, and takes 4,000 where the option is left out.
+    return train.lr_scheduler == "inverse_sqrt"
 
 
 def _check_batch(train: TrainSettings, errors: list[str]) -> None:
@@ -135,7 +156,7 @@ def _check_pair(recipe: Recipe, errors: list[str]) -> None:
 
 def _check_tokenizer(recipe: Recipe, errors: list[str], tools: bool) -> None:
     """Append what is wrong with BLEU's tokenizer: better now than after hours of training."""
-    wanted = recipe.score.tokenize or TOKENIZERS.get(recipe.pair.split("-")[-1], "13a")
+    wanted = recipe.score.tokenize or usual_tokenizer(recipe.pair.split("-")[-1])
     if "bleu" not in recipe.score.metrics or wanted == "13a":
         return
     from sacrebleu.metrics import BLEU
@@ -168,19 +189,28 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
         if sorted(recipe.pair.split("-")) != ["en", "es"]:
             errors.append(f"pair: the embedded Bibles are es-en and en-es, not {recipe.pair!r}")
         return
+    languages = recipe.pair.split("-")
     if isinstance(data, ArchiveData):
-        _check_archive(recipe.pair.split("-"), data, errors, files)
+        _check_archive(languages, data, errors, files)
         return
     _absolute(data)
     for split in ("train", "valid", "test"):
         names = getattr(data, split)
-        if len(names) > 2:
+        if len(names) > 2 or (split == "train" and not names):
             errors.append(f"data.{split}: expected one or two files, got {len(names)}")
+        columns = {name: split_columns(name)[1] for name in names}
+        errors += [
+            f"data.{split}: {name} has no column for each of {' and '.join(languages)}"
+            for name in names
+            if columns[name] and not set(languages) <= set(columns[name])
+        ]
+        if len(names) > 1 and any(columns.values()):
+            errors.append(f"data.{split}: a table is given alone, not beside another file")
         if files:
             errors += [
-                f"data.{split}: there is no file {name}"
-                for name in names
-                if not Path(name).is_file()
+                f"data.{split}: there is no file {file}"
+                for file, _ in map(split_columns, names)
+                if not Path(file).is_file()
             ]
 
 

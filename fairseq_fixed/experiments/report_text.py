@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_fixed.experiments.differences import WITHOUT_SPACES, mark_markdown, plain_markdown
+from fairseq_fixed.experiments.differences import mark_markdown, plain_markdown
 from fairseq_fixed.experiments.length_view import length_section
-from fairseq_fixed.experiments.names import METRIC_NAMES, markdown_table
+from fairseq_fixed.experiments.names import METRIC_NAMES, is_spaceless, markdown_table
 from fairseq_fixed.experiments.signatures import signature_lines, signatures_of
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.tables import notes, table, trainings_section
@@ -62,7 +62,7 @@ def describe_machine(box: Mapping[str, Any]) -> str:
 def _translations(report: Mapping[str, Any]) -> list[str]:
     if not report["samples"]:
         return []
-    characters = report["pair"].split("-")[-1] in WITHOUT_SPACES
+    characters = is_spaceless(report["pair"].split("-")[-1])
     lines = ["## Translations", "", "Bold: what differs from the reference.", ""]
     for sample in report["samples"]:
         title = plain_markdown(sample["key"]) if sample["key"] else f"line {sample['line']}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_fixed.experiments import paths
-from fairseq_fixed.experiments.differences import WITHOUT_SPACES, mark
+from fairseq_fixed.experiments.differences import mark
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.names import is_spaceless
 from fairseq_fixed.experiments.stamps import read_json
 from fairseq_fixed.experiments.tables import difference_lines, notes, table
 
@@ -45,7 +46,7 @@ def show(folder: Path) -> None:
         console.print(line, markup=False)
     for note in notes(report):
         console.print(f"- {note}".replace("\\*", "*"), markup=False)
-    characters = report["pair"].split("-")[-1] in WITHOUT_SPACES
+    characters = is_spaceless(report["pair"].split("-")[-1])
     for sample in report["samples"][:_SHOWN]:
         console.print()
         console.print(sample["key"] or f"line {sample['line']}", markup=False)

@@ -75,6 +75,8 @@ def settings_hash(experiment: Experiment, system: System) -> str:
     if Path(content["score"].get("comet", "")).is_absolute():
         content["score"]["comet"] = Path(content["score"]["comet"]).name
     content["system"] = list(system.arguments)
+    if system.without:
+        content["without"] = sorted(system.without)
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -185,7 +185,9 @@ class _StopSignals:
 
     def __enter__(self) -> _StopSignals:
         self.number: int | None = None
-        self._before = {n: signal.signal(n, self._note) for n in self._NUMBERS}
+        # What is ignored already stays so: nohup ignores SIGHUP, a shell's `&` SIGINT.
+        heeded = [n for n in self._NUMBERS if signal.getsignal(n) is not signal.SIG_IGN]
+        self._before = {n: signal.signal(n, self._note) for n in heeded}
         return self
 
     def _note(self, number: int, frame: object) -> None:
@@ -303,6 +305,7 @@ class _Runner:
         return len(self.pool.free_gpus) >= self.resources.devices(stage)
 
     def _adopt(self, stage: Stage, source: Stamps) -> None:
+        self.stamps.forget(stage)  # before what it vouches for is touched
         self._wipe(stage)
         self.stamps.adopt(stage, source)
         self.done.add(stage.name)
@@ -315,6 +318,7 @@ class _Runner:
         if resumes and state.why:
             how["partial"] += f"; {state.why}"
         if not resumes:
+            self.stamps.forget(stage)
             self._wipe(stage)
         self.stamps.start(stage, state.seconds if resumes else 0.0)
         for output in stage.outputs:

@@ -37,7 +37,8 @@ class CustomData:
     """One's own parallel text: two files a split, plain or gzip, one sentence a line."""
 
     kind: Literal["custom"] = "custom"
-    # [source file, target file], or one TSV (source, tab, target).
+    # [source file, target file], or one TSV (source, tab, target). A table of other columns has
+    # their names behind its own: all.tsv#key,en,fr,licence
     train: list[str]
     valid: list[str] = field(default_factory=list)  # empty: drawn from train
     test: list[str] = field(default_factory=list)  # empty: drawn from train

@@ -12,6 +12,7 @@ from fairseq_fixed.experiments.fairseq_options import (
     processes,
     size,
 )
+from fairseq_fixed.experiments.parallel_text import split_columns
 from fairseq_fixed.experiments.plan import Plan, Stage
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.schema import ArchiveData, CustomData
@@ -133,7 +134,7 @@ def _corpus(experiment: Experiment) -> Stage:
     return Stage(
         name="corpus",
         argv=(*VERB, "prepare", *options, "--held-out", str(data.held_out)),
-        inputs=tuple(name for names in files.values() for name in names),
+        inputs=tuple(split_columns(name)[0] for names in files.values() for name in names),
         outputs=(f"{paths.RAW}/",),
         tools=(_OURS,),
     )
@@ -276,9 +277,10 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
             "fairseq-train", ":".join(map(paths.binary, shards)), "--user-dir", "{plugin}",
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
-            *size(experiment), *optimiser(experiment), *processes(experiment), *budget(experiment),
+            *size(experiment, system.without), *optimiser(experiment),
+            *processes(experiment), *budget(experiment),
             *READING, "--update-epoch-batch-itr", "True",
-            *render_flags(train.flags),
+            *render_flags(train.flags, without=system.without),
             # last, so that a system's own options win
             *system.arguments,
         ),
@@ -289,7 +291,7 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
         outputs=(f"{folder}/",),
         tools=_TRAINING_TOOLS,
         resumable=True,
-        before_resume=(*VERB, "mend", folder, "--max-update", str(train.max_update)),
+        before_resume=_mend(experiment, system, seed),
         # Other schedules lead to their end: a longer training is another one from the start.
         grows="--max-update" if train.lr_scheduler in ("inverse_sqrt", "fixed") else None,
         device=True,
@@ -308,6 +310,17 @@ def _launcher(experiment: Experiment) -> tuple[str, ...]:
         return ()
     count = "{devices}" if train.processes == "all" else str(train.processes)
     return (*VERB, "launch", "--processes", count, *bf16, "--")
+
+
+def _mend(experiment: Experiment, system: System, seed: int) -> tuple[str, ...]:
+    """Return the command that makes a killed training fit to go on."""
+    train = experiment.recipe.train
+    command: tuple[str, ...] = (*VERB, "mend", paths.checkpoints(system.slug, seed))
+    command += ("--max-update", str(train.max_update))
+    if train.patience:
+        log = f"logs/{paths.stage_name('train', system.slug, seed)}.log"
+        command += ("--patience", str(train.patience), "--log", log)
+    return command
 
 
 def _average(experiment: Experiment, system: System, seed: int) -> Stage:

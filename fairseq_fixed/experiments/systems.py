@@ -7,17 +7,18 @@ fairseq-train.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments.schema import ModelSettings
 from fairseq_fixed.heads import HeadsError, parse_heads
 
-__all__ = ["System", "parse_systems", "render_flags", "slug"]
+__all__ = ["System", "parse_systems", "render_flags", "slug", "with_files_read"]
 
 VANILLA = "vanilla"
 _LONGEST_SLUG = 60  # characters; file systems allow 255 for a name with what we add
@@ -33,6 +34,7 @@ class System:
         arch: fairseq's `--arch`.
         heads: `--encoder-heads`, or None for an architecture that has no such option.
         flags: further options, after the recipe's own, which they override.
+        without: options of the recipe's that this system does not get.
     """
 
     name: str
@@ -40,6 +42,7 @@ class System:
     arch: str
     heads: str | None = None
     flags: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -56,15 +59,19 @@ def slug(name: str) -> str:
     return text
 
 
-def render_flags(flags: Mapping[str, Any]) -> tuple[str, ...]:
+def render_flags(flags: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
     """Return `{tisa_kernels: 5, fp16: true}` as `--tisa-kernels 5 --fp16`.
 
     `false` and `null` leave an option out; a list becomes one option with several values.
+
+    Args:
+        flags: options and their values.
+        without: options to leave out.
     """
     words: list[str] = []
     for key, value in flags.items():
-        option = "--" + str(key).strip("-").replace("_", "-")
-        if value is None or value is False:
+        option = _option(key)
+        if value is None or value is False or option in without:
             continue
         if value is True:
             words.append(option)
@@ -73,6 +80,10 @@ def render_flags(flags: Mapping[str, Any]) -> tuple[str, ...]:
         else:
             words += [option, str(value)]
     return tuple(words)
+
+
+def _option(key: str) -> str:
+    return "--" + str(key).strip("-").replace("_", "-")
 
 
 def parse_systems(
@@ -111,23 +122,56 @@ def _parse(entry: str | Mapping[str, Any], model: ModelSettings, folder: Path) -
     if isinstance(entry, str):
         if entry == VANILLA:
             return System(VANILLA, VANILLA, "transformer")
-        file = Path(entry) if entry.endswith((".yaml", ".yml")) else folder / f"{entry}.yaml"
-        if ("/" not in entry.removesuffix(".yaml") and file.is_file()) or entry.endswith(".yaml"):
-            return _parse_file(file, model, entry)
-        return System(entry, slug(entry), "fixed_transformer", entry)
-    return _parse_mapping(entry, model, None)
+        file = _file(entry, folder)
+        if file is None:
+            return System(entry, slug(entry), "fixed_transformer", entry)
+        entry = _read(file)
+    return _parse_mapping(entry, model)
 
 
-def _parse_file(file: Path, model: ModelSettings, entry: str) -> System:
+def with_files_read(
+    entries: Sequence[str | Mapping[str, Any]], folder: Path
+) -> list[str | dict[str, Any]]:
+    """Return a recipe's systems with the content of files in their names' place.
+
+    A run keeps its settings so, whatever happens to the files. A file that cannot be read stays a
+    name, for :func:`parse_systems` to say so.
+
+    Args:
+        entries: the recipe's `systems`.
+        folder: `configs/model`.
+    """
+    read: list[str | dict[str, Any]] = []
+    for entry in entries:
+        file = _file(entry, folder) if isinstance(entry, str) and entry != VANILLA else None
+        if file is not None:
+            with contextlib.suppress(OSError, ValueError):
+                entry = _read(file)
+        read.append(entry if isinstance(entry, str) else dict(entry))
+    return read
+
+
+def _file(entry: str, folder: Path) -> Path | None:
+    """Return the file that a system's name stands for; None: it is a mix."""
+    if entry.endswith((".yaml", ".yml")):
+        return Path(entry).expanduser()
+    known = folder / f"{entry}.yaml"
+    return known if "/" not in entry and known.is_file() else None
+
+
+def _read(file: Path) -> dict[str, Any]:
     import yaml
 
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{file} holds no keys and values")
-    return _parse_mapping(content, model, Path(entry).stem)
+    return {"name": file.stem, **content}
 
 
-def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings, name: str | None) -> System:
+def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings) -> System:
     options = dict(entry)
     halves = _halves(options, model)
     # `_name` and `encoder_heads` are what a fairseq-hydra-train model config calls them.
@@ -139,7 +183,7 @@ def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings, name: str | N
         if heads is not None:
             raise ValueError("a system has either `heads`, or `lower` and `upper`")
         heads = halves
-    name = options.pop("name", None) or name
+    name = options.pop("name", None)
     if heads is None and options.get("decoder_heads"):
         raise ValueError("decoder_heads without heads: name the encoder's too, such as `heads: 8l`")
     if arch is None:
@@ -153,6 +197,8 @@ def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings, name: str | N
         str(arch),
         None if heads is None else str(heads),
         render_flags(options),
+        # `false` takes back what the recipe gives to all: fairseq's switches have no opposite.
+        tuple(_option(key) for key, value in options.items() if value is None or value is False),
     )
 
 
@@ -203,7 +249,7 @@ def _unique_slugs(systems: list[System]) -> list[System]:
         if folder in taken:  # `7f+1l` and `7f-1l`
             folder = f"{folder}-{_digest(system.name)}"
         taken.add(folder)
-        unique.append(System(system.name, folder, system.arch, system.heads, system.flags))
+        unique.append(replace(system, slug=folder))
     return unique
 
 

@@ -28,6 +28,7 @@ import torch
 from fairseq_fixed.experiments import trained
 from fairseq_fixed.experiments.corpus import TextError
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.names import is_spaceless
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.subwords import decode_with, encode_with, load_model
 
@@ -39,7 +40,6 @@ _SECONDS_BETWEEN_REPORTS = 5.0
 _BATCHES_AT_ONCE = 32  # looked through together for sentences of one length
 # Where a text may be divided: behind a sentence's end, closing quotes and brackets included.
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])[」』）]*\s*")
-_WITHOUT_SPACES = ("ja", "zh")  # between sentences
 
 
 class Translator:
@@ -162,7 +162,7 @@ class Translator:
         translated: list[list[str]] = [[] for _ in lines]
         for owner, text in zip(owners, decode_with(self.subwords, outputs), strict=True):
             translated[owner].append(text)
-        space = "" if self.task.cfg.target_lang in _WITHOUT_SPACES else " "
+        space = "" if is_spaceless(self.task.cfg.target_lang) else " "
         return [space.join(filter(None, parts)) for parts in translated]
 
     def _batches(self, sources: Sequence[torch.Tensor]) -> Iterator[list[int]]:

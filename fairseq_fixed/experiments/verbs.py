@@ -143,16 +143,23 @@ def launch(
 def mend(
     folder: Annotated[Path, typer.Argument(help="A training's --save-dir.")],
     max_update: Annotated[int, typer.Option(help="Updates after which it ends.")],
+    patience: Annotated[int, typer.Option(help="Its --patience; 0: none.")] = 0,
+    log: Annotated[Path | None, typer.Option(help="Its log, for --patience.")] = None,
 ) -> None:
     """Make the checkpoints of a killed training fit to resume from.
 
-    Exit status 3: the training has had all its updates.
+    Exit status 3: the training has had all its updates, or its patience has run out.
     """
+    from fairseq_fixed.experiments.mend import has_lost_patience
     from fairseq_fixed.experiments.mend import mend as mend_folder
     from fairseq_fixed.experiments.runner import NOTHING_LEFT
 
-    if mend_folder(folder) >= max_update:
+    updates = mend_folder(folder)
+    if updates >= max_update:
         logger.info("it has had all its %d updates", max_update)
+        raise typer.Exit(NOTHING_LEFT)
+    if patience and log is not None and has_lost_patience(log, updates, patience):
+        logger.info("its valid loss has not improved for %d validations: it has ended", patience)
         raise typer.Exit(NOTHING_LEFT)
 
 

@@ -2,9 +2,18 @@ import argparse
 
 import pytest
 import torch
+import typer
 
+from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.mend import checkpoints_to_average, mend, updates_of
+from fairseq_fixed.experiments.mend import (
+    checkpoints_to_average,
+    has_lost_patience,
+    mend,
+    updates_of,
+)
+from fairseq_fixed.experiments.runner import NOTHING_LEFT
+from tests.unit.experiments.test_training_log import valid
 
 
 def save(path, updates):
@@ -61,6 +70,29 @@ def test_without_any_checkpoint_it_starts_again(tmp_path):
     cut(save(tmp_path / "checkpoint_last.pt", 10))
     assert mend(tmp_path) == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_patience_is_read_from_the_log(tmp_path):
+    losses = [(100, 9.0), (200, 8.0), (300, 8.1), (400, 8.2), (500, 8.0)]
+    (tmp_path / "log").write_text("".join(valid(update, loss) for update, loss in losses))
+    assert has_lost_patience(tmp_path / "log", 500, 3)
+    assert not has_lost_patience(tmp_path / "log", 500, 4)
+    assert not has_lost_patience(tmp_path / "log", 400, 3)  # what came later is lost
+    assert not has_lost_patience(tmp_path / "none", 500, 1)
+
+
+def test_what_a_killed_training_has_left_to_do(tmp_path):
+    save(tmp_path / "checkpoint_last.pt", 300)
+    (tmp_path / "log").write_text(valid(100, 8.0) + valid(200, 8.1) + valid(300, 8.2))
+    verbs.mend(tmp_path, max_update=1000, patience=3, log=tmp_path / "log")
+    verbs.mend(tmp_path, max_update=1000)
+    for options in (
+        {"max_update": 300},
+        {"max_update": 1000, "patience": 2, "log": tmp_path / "log"},
+    ):
+        with pytest.raises(typer.Exit) as caught:
+            verbs.mend(tmp_path, **options)
+        assert caught.value.exit_code == NOTHING_LEFT
 
 
 def test_which_checkpoints_are_averaged(tmp_path):

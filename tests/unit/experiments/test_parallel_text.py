@@ -191,14 +191,33 @@ def test_find_shift_is_linear():
     assert time.monotonic() - start < 10
 
 
-def test_tsv_with_and_without_keys(tmp_path):
+def test_tsv_of_two_columns_and_of_named_ones(tmp_path):
     two = load_tsv(write(tmp_path / "two", "uno\tone\n\tlost\ndos\ttwo\n"))
     assert two == [Pair("uno", "one", "1"), Pair("dos", "two", "3")]
-    three = load_tsv(write(tmp_path / "three", "k1\tuno\tone\nk2\tdos\t\n"), keep_empty=True)
-    assert three == [Pair("uno", "one", "k1"), Pair("dos", "", "k2")]
+    write(tmp_path / "three", "k 1\tone\tuno\nk 2\t\tdos\n")
+    table = f"{tmp_path}/three#key,en,es"
+    three = load_tsv(table, ("es", "en"), keep_empty=True)
+    assert three == [Pair("uno", "one", "k 1"), Pair("dos", "", "k 2")]
+    assert load_tsv(f"{tmp_path}/three#x,en,es", ("es", "en"))[0].key == "1"
+    with pytest.raises(TextError, match="no column for each of es and fr"):
+        load_tsv(table, ("es", "fr"))
+    with pytest.raises(TextError, match=r"line 1: 3 columns where 2 are expected \(es, en\)"):
+        load_tsv(f"{tmp_path}/three#es,en", ("es", "en"))
 
 
-@pytest.mark.parametrize("text", ["uno\n", "a\tb\na\tb\tc\n", "a\tb\tc\td\n"])
+def test_columns_beside_the_sentences_are_not_taken_for_sentences(tmp_path):
+    # as ManyThings publishes Tatoeba: without names it is not known which columns to take
+    text = "".join(f"I see {i}.\tJe vois {i}.\tCC-BY 2.0 #{i}\n" for i in range(40))
+    file = write(tmp_path / "fra.txt", text)
+    kwargs = {"source": "en", "target": "fr", "held_out": 3}
+    with pytest.raises(TextError, match=r"line 1: 3 columns where 2 .*name them behind the file"):
+        prepare_custom(tmp_path / "out", train=[file], **kwargs)
+    prepare_custom(tmp_path / "out", train=[f"{file}#en,fr,licence"], **kwargs)
+    assert (tmp_path / "out/train.en").read_text().startswith("I see ")
+    assert (tmp_path / "out/train.fr").read_text().startswith("Je vois ")
+
+
+@pytest.mark.parametrize("text", ["uno\n", "a\tb\na\tb\tc\n", "a\tb\tc\n"])
 def test_tsv_columns_are_checked(tmp_path, text):
     with pytest.raises(TextError, match=r"line \d: \d column"):
         load_tsv(write(tmp_path / "t", text))

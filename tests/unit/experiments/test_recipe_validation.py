@@ -1,12 +1,16 @@
 import dataclasses
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 
 from fairseq_fixed.experiments import recipe as recipes
+from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError, RecipeError
 from fairseq_fixed.experiments.schema import Recipe, TrainSettings
 
+ROOT = Path(__file__).resolve().parents[3]
 BIBLE = {"pair": "es-en", "data": {"kind": "sword"}}
 
 
@@ -138,9 +142,22 @@ def test_tokenizer_of_the_target_language(tmp_path):
     (tmp_path / "a.tsv").write_text("x\ty\n")
     data = {"kind": "custom", "train": [str(tmp_path / "a.tsv")]}
     assert recipes.check("t", {"pair": "en-zh", "data": data}).tokenizer == "zh"
+    for pair in ("en-zh_CN", "en-zh_TW", "en-ZH"):  # a region changes nothing
+        assert recipes.check("t", {"pair": pair, "data": data}).tokenizer == "zh"
     assert recipes.check("t", {"pair": "en-de", "data": data}).tokenizer == "13a"
     content = {"pair": "en-de", "data": data, "score": {"tokenize": "char"}}
     assert recipes.check("t", content).tokenizer == "char"
+
+
+def test_a_schedule_without_the_warm_up_that_it_needs():
+    # fairseq's inverse_sqrt takes 4,000 updates where it is told nothing, and divides by 0 at 0
+    (error,) = errors_of({**BIBLE, "train": {"warmup_updates": 0}})
+    assert error.startswith("train.warmup_updates: must be above 0 with train.lr_scheduler=inv")
+    assert recipes.check("t", {**BIBLE, "train": {"warmup_updates": 0, "lr_scheduler": "fixed"}})
+    (error,) = errors_of({**BIBLE, "train": {"warmup_updates": -1, "lr_scheduler": "fixed"}})
+    assert "is -1" in error
+    (error,) = errors_of({**BIBLE, "train": {"lr": float("nan")}})
+    assert error == "train.lr: must be a finite number, is nan"
 
 
 def test_numbers_written_as_texts_by_yaml():
@@ -236,6 +253,30 @@ class TestCompose:
         assert experiment.recipe.train.max_update == 3
         assert experiment.recipe.train.lr == 0.5
         assert experiment.recipe.train.warmup_updates == 400
+
+    def test_the_file_must_be_called_yaml(self, tmp_path):
+        (tmp_path / "own.yml").write_text("pair: en-es\n")
+        with pytest.raises(ExperimentError, match=r"by \.yaml alone: rename .*own\.yml"):
+            recipes.load(str(tmp_path / "own.yml"))
+
+    @pytest.mark.parametrize(
+        "name", ["clóne", "clone (copy)", "it's", "a=b", "a#b", "a~b", "clon[e]", 'a"b', "a,b", "{"]
+    )
+    def test_a_clone_may_lie_anywhere(self, tmp_path, monkeypatch, name):
+        clone = tmp_path / name
+        shutil.copytree(ROOT / "configs", clone / "configs")
+        monkeypatch.setattr(resources, "configs_folder", lambda: clone / "configs")
+        assert recipes.load("bible_es_en").recipe.pair == "es-en"
+
+    def test_names_of_files_may_hold_anything(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for name in ("ä.de", "a(1).en"):
+            (tmp_path / name).write_text("x\n")
+        names = f"[{recipes.quoted('ä.de')},{recipes.quoted('a(1).en')}]"
+        experiment = recipes.load("custom", ["pair=de-en", f"data.train={names}"])
+        assert experiment.recipe.data.train == [f"{tmp_path}/ä.de", f"{tmp_path}/a(1).en"]
+        with pytest.raises(ExperimentError, match=r"needs quotes, and the shell others"):
+            recipes.load("custom", ["pair=de-en", "data.train=[ä.de,a(1).en]"])
 
     def test_own_file_that_is_no_yaml(self, tmp_path):
         own = tmp_path / "own.yaml"

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
@@ -284,6 +285,30 @@ def test_what_a_stage_may_go_on_with_is_copied_not_linked(tmp_path, monkeypatch)
         assert one.samefile(other) == linked
 
 
+@pytest.mark.parametrize("where", ["wipe", "copy"])
+def test_what_is_half_replaced_is_not_taken_for_done(tmp_path, monkeypatch, where):
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    ours, theirs = [append("a", text="one")], [append("a", text="two")]
+    run_many(tmp_path, ours, theirs)
+
+    def full(*args, **kwargs):
+        (tmp_path / "run0/a").mkdir(exist_ok=True)
+        (tmp_path / "run0/a/out").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = Task(Plan(theirs), tmp_path / "run0")  # another setting, which run1 has done
+    with monkeypatch.context() as patch:
+        if where == "copy":
+            patch.setattr("fairseq_fixed.experiments.stamps._copy", full)
+        else:
+            patch.setattr(runner._Runner, "_wipe", full)
+        with pytest.raises(OSError, match="No space"):
+            run_plans([task], Recorder(), Resources(), [tmp_path / "run1"])
+    # and the first setting again: its stamp must not vouch for the other's file
+    assert run_plans([Task(Plan(ours), tmp_path / "run0")], Recorder(), Resources())[0] == 1
+    assert (tmp_path / "run0/a/out").read_text() == "one"
+
+
 def test_a_failure_stops_its_own_plan_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     bad = python("raise ValueError('no')", name="bad", outputs=("bad.out",))
@@ -390,6 +415,20 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     message = r"cannot write to .*file.*choose another folder"
     with pytest.raises(ExperimentError, match=message), folder_lock(tmp_path / "file"):
         pass
+
+
+def test_signals_that_are_ignored_stay_so():
+    # as nohup leaves SIGHUP, and a shell's `&` SIGINT, to who is to outlive the terminal
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with runner._StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            signals.check()
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_second_signal_does_not_wait():

@@ -1,5 +1,6 @@
 import pytest
 
+from fairseq_fixed.experiments.errors import RecipeError
 from fairseq_fixed.experiments.resources import configs_folder
 from fairseq_fixed.experiments.schema import ModelSettings
 from fairseq_fixed.experiments.systems import parse_systems, render_flags, slug
@@ -108,6 +109,51 @@ def test_flags():
     assert render_flags(flags) == (
         "--a-b", "1", "--fp16", "--many", "1", "2", "--c-d", "x y",
     )  # fmt: skip
+
+
+def test_false_takes_back_what_the_recipe_gives_to_all():
+    from fairseq_fixed.experiments import recipe, results
+    from fairseq_fixed.experiments.stages import compile_plan
+
+    content = {
+        "pair": "es-en",
+        "data": {"kind": "sword"},
+        "model": {"flags": {"encoder_normalize_before": True, "layernorm_embedding": True}},
+        "train": {"flags": {"fp16": True}},
+        "systems": [
+            "7f+1l",
+            {"heads": "7f+1l", "encoder_normalize_before": False, "share_all_embeddings": False,
+             "fp16": None},
+        ],
+    }  # fmt: skip
+    exp = recipe.check("test", content)
+    first, second = (s.argv for s in compile_plan(exp) if s.kind == "train")
+    assert {"--encoder-normalize-before", "--share-all-embeddings", "--fp16"} <= set(first)
+    assert not {"--encoder-normalize-before", "--share-all-embeddings", "--fp16"} & set(second)
+    assert "--layernorm-embedding" in second
+    one, other = (results.settings_hash(exp, system) for system in exp.systems)
+    assert one != other
+
+
+def test_files_are_read_once_and_for_all(tmp_path, monkeypatch):
+    from fairseq_fixed.experiments import recipe
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yml").write_text("heads: 8l\ntisa_kernels: 5\n")
+    content = {"pair": "es-en", "data": {"kind": "sword"}, "systems": ["vanilla", "mine.yml"]}
+    exp = recipe.check("test", content)
+    assert [s.name for s in exp.systems] == ["vanilla", "mine"]
+    (tmp_path / "recipe.yaml").write_text(recipe.dump(exp))
+    (tmp_path / "mine.yml").unlink()  # a run's stages read its recipe, elsewhere and later
+    monkeypatch.chdir("/")
+    assert recipe.read(tmp_path).systems == exp.systems
+    for text, message in (("[1]", "holds no keys"), ("{", "not valid YAML"), (None, "No such")):
+        if text is not None:
+            (tmp_path / "mine.yml").write_text(text)
+        elif (tmp_path / "mine.yml").exists():
+            (tmp_path / "mine.yml").unlink()
+        with pytest.raises(RecipeError, match=message):
+            recipe.check("test", {**content, "systems": [f"{tmp_path}/mine.yml"]})
 
 
 def test_a_word_that_is_nothing(tmp_path):
