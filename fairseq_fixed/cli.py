@@ -124,6 +124,11 @@ def _run_many(
     from fairseq_fixed.experiments.sweep import plan_sweep
 
     if search is not None:
+        if dry_run:
+            raise ExperimentError(
+                "--dry-run prints commands, and those of a search follow from what it finds; leave "
+                "out --search to see the commands of every point"
+            )
         _search(recipe, overrides, search, plain)
         return
     sweep = plan_sweep(recipe, overrides, tools=not dry_run)

@@ -207,8 +207,8 @@ def _tsv_pairs(path: StrPath, languages: Sequence[str]) -> Iterator[Pair]:
             raise TextError(
                 f"{name}, line {number}: {len(cells)} column{'s'[: len(cells) != 1]} where "
                 f"{wanted} are expected ({', '.join(columns) or 'source, target'}): {line[:60]!r}. "
-                "Remove tabs inside sentences; if all lines have more columns, name them behind the "
-                "file's name, as in all.tsv#key,en,fr"
+                "Remove tabs inside sentences; if all lines have more columns, name them behind "
+                "the file's name, as in all.tsv#key,en,fr"
             )
         yield Pair(cells[source], cells[target], str(number) if key is None else cells[key])
 

@@ -6,12 +6,14 @@
 Only trainings run, no translations. Values come from Hydra's own syntax: choices, `range` and
 `interval`; `tag(log, …)` searches an interval on a logarithmic scale, `int(interval(2,6))` whole
 numbers. The study is kept in `study.log`: started again, it goes on, an interrupted trial first.
+Other settings, or other values to choose from, are another study in a folder of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -236,8 +238,10 @@ def _write(study: Any, space: Space) -> Path:
     lines = [f"# {space.name}: search", "", *markdown_table(header, rows), ""]
     lines.append("- valid loss: bits a subword, a training's lowest; the test set was not used.")
     if done:
-        words = " ".join(f"{key}={_text(value)}" for key, value in done[0].params.items())
-        lines.append(f"- The best, in full: `fairseq-fixed run {space.recipe} {words}`.")
+        fixed = [word for word in space.fixed if not word.lstrip("+").startswith("out=")]
+        best = [f"{key}={_text(value)}" for key, value in done[0].params.items()]
+        command = shlex.join(["fairseq-fixed", "run", space.recipe, *fixed, *best])
+        lines.append(f"- The best, in full: `{command}`.")
     page = space.folder / "search.md"
     write_text(page, "\n".join(lines) + "\n")
     return page

@@ -7,7 +7,9 @@ line's values for a key take the place of the recipe's.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 
+# of a recipe's keys, none of a training's outcome
+_DECIDES_NOTHING = ("out", "results", "jobs", "threads", "description", "cost", "samples", "score")
 NO_SWEEP = "multirun=null"  # the override that makes a sweep's recipe an ordinary one
 
 
@@ -122,7 +126,12 @@ def plan_search(recipe: str, overrides: Sequence[str] = ()) -> Space:
     fixed = tuple(o.input_line for o in parsed if not o.is_sweep_override())
     experiment = load(recipe, [*fixed, NO_SWEEP])
     base = Path(f"runs/{experiment.name}").absolute()
-    name = f"search.{'.'.join(short_keys(keys).values())}"
+    # Trials of other settings, or of other values to choose from, are another search.
+    settings = dataclasses.asdict(experiment.recipe)
+    content = [{k: v for k, v in settings.items() if k not in _DECIDES_NOTHING}]
+    content += [override.input_line for override in swept]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    name = f"search.{'.'.join(short_keys(keys).values())}.{digest}"
     folder = Path(experiment.recipe.out).absolute() if experiment.recipe.out else base / name
     return Space(
         slug(f"{experiment.name}.{name}"), recipe, keys, tuple(swept), fixed, folder, base,

@@ -113,7 +113,7 @@ def test_a_search_by_the_valid_loss(tmp_path):
         "train.lr=tag(log,interval(0.001,0.1))", "model.dropout=0.0,0.1",
     )  # fmt: skip
     output = miniature.run(*command, cwd=tmp_path)
-    place = tmp_path / "runs/mini/search.lr.dropout"
+    (place,) = (tmp_path / "runs/mini").glob("search.lr.dropout.*")
     trials = load(place / "search.json")["trials"]
     assert len(trials) == 3
     losses = [trial["valid_loss"] for trial in trials]

@@ -1,7 +1,9 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from fairseq_fixed.cli import app
 from fairseq_fixed.experiments import search, stages, sweep
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import load
@@ -18,10 +20,52 @@ def test_what_is_searched_and_what_is_fixed(tmp_path, monkeypatch):
     found = space("train.lr=interval(0.001,0.01)", "model.dropout=0.1,0.2", "seeds=[4]")
     assert found.keys == ("train.lr", "model.dropout")
     assert found.fixed == (SYSTEMS, "seeds=[4]")
-    assert found.folder == tmp_path / "runs/bible_es_en/search.lr.dropout"
+    assert found.folder.parent == tmp_path / "runs/bible_es_en"
+    assert found.folder.name.startswith("search.lr.dropout.")
     assert found.experiment.recipe.seeds == [4]
     with pytest.raises(ExperimentError, match="nothing is swept"):
         space("train.lr=0.1")
+
+
+def test_another_search_has_another_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lr = "train.lr=interval(0.001,0.01)"
+    first = space(lr)
+    assert space(lr).folder == first.folder and space(lr).name == first.name
+    assert space(lr, "jobs=1", "results=r").folder == first.folder  # decides nothing
+    others = [
+        space("train.lr=interval(0.001,0.02)"),
+        space(lr, "train.max_update=200"),
+        space(lr, "data.limit=1k"),
+        sweep.plan_search("bible_es_en", ["systems=[8f]", lr]),
+    ]
+    assert len({s.folder for s in (first, *others)}) == 5
+    assert len({s.name for s in (first, *others)}) == 5
+
+
+def test_a_search_cannot_be_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "bible_es_en", "train.lr=interval(0.001,0.01)", "-m", "--search", "3"]
+    done = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert isinstance(done.exception, ExperimentError)
+    assert "leave out --search" in str(done.exception)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_best_trial_as_a_command(tmp_path, monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    found = space("model.dropout=0.1,0.2", "model.encoder_layers=1,2", "out=here")
+    study = optuna.create_study(direction="minimize")
+    for dropout, value in (("0.1", 3.0), ("0.2", 2.0)):
+        values = {"model.dropout": dropout, "model.encoder_layers": "1"}
+        kinds = search.distributions(found.overrides)
+        study.add_trial(optuna.trial.create_trial(params=values, distributions=kinds, value=value))
+    page = search._write(study, found).read_text()
+    assert (
+        "`fairseq-fixed run bible_es_en 'systems=[7f+1l]' model.dropout=0.2 "
+        "model.encoder_layers=1`" in page
+    )
 
 
 def test_hydras_sweeps_as_optunas_distributions():
