@@ -186,7 +186,7 @@ def _attempt(url: str, file: IO[bytes], path: Path, timeout: float, report: Repo
             # A weak ETag does not promise the same bytes.
             mark = "" if mark.startswith("W/") else mark
             validator.write_text(mark or answer.headers.get("Last-Modified", ""), encoding="utf-8")
-            while block := answer.read1(_BLOCK):
+            while block := _read(answer):
                 file.write(block)
                 if report is not None:
                     report(path.name, file.tell(), total)
@@ -213,6 +213,16 @@ def _attempt(url: str, file: IO[bytes], path: Path, timeout: float, report: Repo
         raise _AgainError(f"the connection broke ({error or type(error).__name__})") from error
     if total is not None and file.tell() != total:
         raise _AgainError(f"broke off after {file.tell():,} of {total:,} bytes")
+
+
+def _read(answer: Any) -> bytes:
+    """Return the next bytes; what the network does meanwhile is no error of the disk."""
+    try:
+        return answer.read1(_BLOCK)
+    except (TimeoutError, ConnectionError):
+        raise
+    except OSError as error:  # no route to the server any more, a broken encryption
+        raise _AgainError(f"the connection broke ({error.strerror or error})") from error
 
 
 def _place(answer: Any, file: IO[bytes], have: int) -> int | None:

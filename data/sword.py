@@ -46,6 +46,7 @@ Needs the standard library and `pysword`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import html
 import importlib
@@ -56,10 +57,15 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system, which has no apt either
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from fairseq_fixed.experiments import corpus
@@ -116,8 +122,12 @@ def find_modules(sword_path: Path | None, cache: Path) -> dict[str, Path]:
     unpacked = cache / "sword"
     found = _modules_in([*installed, unpacked / "usr" / "share" / "sword"])
     if len(found) < len(MODULES):
-        _fetch(unpacked)
-        found = _modules_in([*installed, unpacked / "usr" / "share" / "sword"])
+        with _alone(unpacked):
+            # from a run that began at the same time, perhaps
+            found = _modules_in([*installed, unpacked / "usr" / "share" / "sword"])
+            if len(found) < len(MODULES):
+                _fetch(unpacked)
+                found = _modules_in([*installed, unpacked / "usr" / "share" / "sword"])
     for language, name in MODULES.items():
         if language not in found:
             raise TextError(
@@ -146,6 +156,29 @@ def _other_ways() -> str:
     )
 
 
+@contextlib.contextmanager
+def _alone(unpacked: Path) -> Iterator[None]:
+    """Wait until no other process fetches into the same folder."""
+    try:
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(unpacked.parent, os.O_RDONLY)  # of the folder itself: nothing to clear away
+    except OSError as error:
+        raise _unwritable(unpacked, error) from error
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _unwritable(unpacked: Path, error: OSError) -> TextError:
+    return TextError(
+        f"cannot write {unpacked.parent}: {error.strerror}. Choose another folder with --cache"
+    )
+
+
 def _fetch(unpacked: Path) -> None:
     """Download and unpack both packages; `unpacked` appears only when it is complete."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
@@ -160,9 +193,7 @@ def _fetch(unpacked: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
     except OSError as error:
-        raise TextError(
-            f"cannot write {unpacked.parent}: {error.strerror}. Choose another folder with --cache"
-        ) from error
+        raise _unwritable(unpacked, error) from error
     # Output is kept for the error message: apt warns, as root, that its sandbox user cannot write
     # here, and then downloads all the same.
     try:

@@ -155,6 +155,24 @@ def test_a_complete_part_is_taken_and_a_longer_one_is_not(server, tmp_path, more
     assert server.requests == [f"bytes={len(CONTENT + more)}-"] + [None] * bool(more)
 
 
+def test_a_network_that_goes_away_is_no_full_disk(server, tmp_path, monkeypatch):
+    import errno
+    import http.client
+
+    read = http.client.HTTPResponse.read1
+    calls = []
+
+    def fail_once(self, *args):
+        calls.append(self)
+        if len(calls) == 2:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+        return read(self, *args)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read1", fail_once)
+    fetch(server, tmp_path / "file.bin", checksum=SHA256)
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT and len(server.requests) == 2
+
+
 def test_a_server_without_ranges_starts_anew(server, tmp_path):
     server.misbehave, server.ranges = {0: "truncate"}, False
     fetch(server, tmp_path / "file.bin", checksum=SHA256)

@@ -207,6 +207,42 @@ def test_apt_failing_says_what_to_do_and_leaves_nothing(tmp_path, monkeypatch, s
     assert not list((tmp_path / "cache").iterdir())
 
 
+def test_two_runs_at_once_fetch_once(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    scripts = {  # slow ones, that do what the real ones do
+        "apt-get": "echo x >> $CALLS; sleep 0.7; touch a.deb b.deb",
+        "dpkg-deb": "sleep 0.2; mkdir -p $3/usr/share/sword/mods.d; cd $3/usr/share/sword/mods.d; "
+        "touch spaRV1909eb.conf engWEB2015eb.conf",
+    }
+    for name, script in scripts.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    code = (
+        "import importlib.util as u, pathlib, sys\n"
+        "spec = u.spec_from_file_location('sword', sys.argv[1])\n"
+        "module = sys.modules['sword'] = u.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "real = module._modules_in\n"  # but for modules that this machine has installed
+        "cache = pathlib.Path(sys.argv[2])\n"
+        "module._modules_in = lambda roots: real([r for r in roots if cache in r.parents])\n"
+        "print(sorted(module.find_modules(None, cache)))\n"
+    )
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls"), "HOME": "/"}
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(SCRIPT), str(tmp_path / "cache")],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for run in runs:
+        output, _ = run.communicate(timeout=60)
+        assert run.returncode == 0 and output.endswith("['en', 'es']\n"), output
+    assert (tmp_path / "calls").read_text() == "x\n"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["sword"]
+
+
 # ------------------------------------------------------------------ text
 
 
