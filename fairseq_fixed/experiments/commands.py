@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.plan import Plan, Stage
+from fairseq_fixed.experiments.plan import NOTHING_LEFT, Plan, Stage
 
 __all__ = [
     "ALLOCATOR",
@@ -130,8 +130,27 @@ def render_stages(plan: Plan, files: Mapping[str, str] | None = None) -> list[st
             "END_OF_FILE",
         ]
     for stage in plan:
-        lines += ["", f"# {stage.name}", *_folders(stage), _command(stage)]
+        lines += ["", f"# {stage.name}", *_folders(stage), *_what_is_left(stage)]
     return lines
+
+
+def _what_is_left(stage: Stage) -> list[str]:
+    """Return a stage's command, and around one that may go on what the runner does before it.
+
+    fairseq takes a step before it looks whether a training has had all its updates: one that has
+    ended would end with another model each time.
+    """
+    if not stage.before_resume:
+        return [_command(stage)]
+    folders = shlex.join(o.rstrip("/") for o in stage.outputs)
+    return [
+        f"left=0  # {NOTHING_LEFT}: nothing, it has ended",
+        f'[ -z "$(ls -A {folders})" ] || \\',
+        f"  {_wrapped(stage.before_resume)} || left=$?",
+        'if [ "$left" = 0 ]; then',
+        _command(stage),
+        f'elif [ "$left" != {NOTHING_LEFT} ]; then exit "$left"; fi',
+    ]
 
 
 def _folders(stage: Stage) -> list[str]:
@@ -144,7 +163,12 @@ def _folders(stage: Stage) -> list[str]:
 
 
 def _command(stage: Stage) -> str:
-    words = [_quote(word) for word in stage.command]
+    tee = "tee -a" if stage.resumable else "tee"  # what came before belongs to the curve
+    return f"{_wrapped(stage.command)} \\\n  2>&1 | {tee} {shlex.quote(stage.log)}"
+
+
+def _wrapped(command: Sequence[str]) -> str:
+    words = [_quote(word) for word in command]
     lines: list[str] = []
     current = ""
     for word in words:
@@ -155,8 +179,7 @@ def _command(stage: Stage) -> str:
             current = ""
         current = f"{current} {word}" if current else word
     lines.append(current)
-    tee = "tee -a" if stage.resumable else "tee"  # what came before belongs to the curve
-    return " \\\n  ".join(lines) + f" \\\n  2>&1 | {tee} {shlex.quote(stage.log)}"
+    return " \\\n  ".join(lines)
 
 
 def _quote(word: str) -> str:

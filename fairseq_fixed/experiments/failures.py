@@ -28,6 +28,11 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         "memory is full: lower jobs, or train.max_tokens",
     ),
     (
+        r"Cannot resume training due to dataloader mismatch",
+        "the training was begun with another number of GPUs: name as many in "
+        "CUDA_VISIBLE_DEVICES, or begin it anew with --redo train",
+    ),
+    (
         r"unrecognized arguments|invalid choice|the following arguments are required",
         "fairseq does not know an option: look at the flags of the recipe and of the system",
     ),
@@ -54,8 +59,8 @@ def describe(stage: Stage, folder: Path, status: int) -> str:
         except ValueError:
             name = str(-status)
         how = f"killed by {name}"
-        if name == "SIGKILL":
-            advice = "perhaps the system ran out of memory: lower jobs, or train.max_tokens"
+    if status in (-signal.SIGKILL, 128 + signal.SIGKILL):  # 137: of the verb `launch`
+        advice = "perhaps the system ran out of memory: lower jobs, or train.max_tokens"
     text = "\n".join(lines)
     for pattern, help_text in _ADVICE:
         if re.search(pattern, text, re.IGNORECASE):
@@ -67,7 +72,9 @@ def describe(stage: Stage, folder: Path, status: int) -> str:
     message.append(f"The whole log: {log}")
     if advice:
         message.append(f"What to do: {advice}.")
-    message.append("The same command goes on from here; finished stages are not repeated.")
+    message.append(
+        "The same command, without --redo, goes on from here; finished stages are not repeated."
+    )
     return "\n".join(message)
 
 

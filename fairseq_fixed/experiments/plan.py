@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Plan", "Stage"]
+__all__ = ["NOTHING_LEFT", "Plan", "Stage"]
+
+NOTHING_LEFT = 3  # exit status of `before_resume`: the stage had ended, only its stamp is missing
 
 
 @dataclass(frozen=True)

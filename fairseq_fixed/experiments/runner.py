@@ -22,14 +22,13 @@ from pathlib import Path
 
 from fairseq_fixed.experiments import commands, failures
 from fairseq_fixed.experiments.errors import StageFailedError
-from fairseq_fixed.experiments.plan import Plan, Stage
+from fairseq_fixed.experiments.plan import NOTHING_LEFT, Plan, Stage
 from fairseq_fixed.experiments.process import start, terminate_all
 from fairseq_fixed.experiments.progress import StageProgress, View
 from fairseq_fixed.experiments.stamps import StageState, Stamps
 
-__all__ = ["NOTHING_LEFT", "Resources", "Task", "Terminated", "run_plan", "run_plans"]
+__all__ = ["Resources", "Task", "Terminated", "run_plan", "run_plans"]
 
-NOTHING_LEFT = 3  # exit status of `before_resume`: the stage had ended, only its stamp is missing
 _POLL = 0.1  # seconds
 
 

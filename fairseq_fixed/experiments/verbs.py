@@ -152,7 +152,7 @@ def mend(
     """
     from fairseq_fixed.experiments.mend import has_lost_patience
     from fairseq_fixed.experiments.mend import mend as mend_folder
-    from fairseq_fixed.experiments.runner import NOTHING_LEFT
+    from fairseq_fixed.experiments.plan import NOTHING_LEFT
 
     updates = mend_folder(folder)
     if updates >= max_update:

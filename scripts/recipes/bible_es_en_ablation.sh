@@ -103,6 +103,11 @@ fairseq-preprocess --source-lang es --target-lang en \
 
 # train.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -126,6 +131,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+1l --tensorboard-logdir systems/7f-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1
@@ -169,6 +175,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-current-1l.seed1
 mkdir -p systems/7f-current-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-current-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-current-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-current-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -192,6 +203,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-current+1l --tensorboard-logdir systems/7f-current-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-current-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-current-1l.seed1
 mkdir -p systems/7f-current-1l/seed1
@@ -235,6 +247,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-previous-1l.seed1
 mkdir -p systems/7f-previous-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-previous-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-previous-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-previous-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -258,6 +275,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-previous+1l --tensorboard-logdir systems/7f-previous-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-previous-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-previous-1l.seed1
 mkdir -p systems/7f-previous-1l/seed1
@@ -301,6 +319,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-next-1l.seed1
 mkdir -p systems/7f-next-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-next-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-next-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-next-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -324,6 +347,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-next+1l --tensorboard-logdir systems/7f-next-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-next-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-next-1l.seed1
 mkdir -p systems/7f-next-1l/seed1
@@ -367,6 +391,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-left-1l.seed1
 mkdir -p systems/7f-left-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-left-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-left-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-left-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -390,6 +419,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-left+1l --tensorboard-logdir systems/7f-left-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-left-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-left-1l.seed1
 mkdir -p systems/7f-left-1l/seed1
@@ -433,6 +463,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-right-1l.seed1
 mkdir -p systems/7f-right-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-right-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-right-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-right-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -456,6 +491,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-right+1l --tensorboard-logdir systems/7f-right-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-right-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-right-1l.seed1
 mkdir -p systems/7f-right-1l/seed1
@@ -499,6 +535,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-end-1l.seed1
 mkdir -p systems/7f-end-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-end-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-end-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-end-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -522,6 +563,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-end+1l --tensorboard-logdir systems/7f-end-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-end-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-end-1l.seed1
 mkdir -p systems/7f-end-1l/seed1
@@ -565,6 +607,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-start-1l.seed1
 mkdir -p systems/7f-start-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-start-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-start-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-start-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -588,6 +635,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f-start+1l --tensorboard-logdir systems/7f-start-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-start-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-start-1l.seed1
 mkdir -p systems/7f-start-1l/seed1
@@ -631,6 +679,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-off.seed1
 mkdir -p systems/7f-off/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-off/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-off/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-off/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -654,6 +707,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+off --tensorboard-logdir systems/7f-off/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-off.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-off.seed1
 mkdir -p systems/7f-off/seed1

@@ -111,6 +111,11 @@ fairseq-preprocess --source-lang es --target-lang en \
 
 # train.vanilla.seed1
 mkdir -p systems/vanilla/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/vanilla/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/vanilla/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/vanilla/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -134,6 +139,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch transformer \
   --tensorboard-logdir systems/vanilla/seed1/tensorboard \
   2>&1 | tee -a logs/train.vanilla.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.vanilla.seed1
 mkdir -p systems/vanilla/seed1
@@ -177,6 +183,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -200,6 +211,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+1l --tensorboard-logdir systems/7f-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1
@@ -243,6 +255,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.8f.seed1
 mkdir -p systems/8f/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/8f/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/8f/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/8f/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -266,6 +283,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 8f --tensorboard-logdir systems/8f/seed1/tensorboard \
   2>&1 | tee -a logs/train.8f.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.8f.seed1
 mkdir -p systems/8f/seed1
@@ -309,6 +327,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7fw-1l.seed1
 mkdir -p systems/7fw-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7fw-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7fw-1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7fw-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -332,6 +355,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7fw+1l --tensorboard-logdir systems/7fw-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7fw-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7fw-1l.seed1
 mkdir -p systems/7fw-1l/seed1
@@ -375,6 +399,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.1l.seed1
 mkdir -p systems/1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/1l/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/1l/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -399,6 +428,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --encoder-heads 1l --encoder-attention-heads 1 \
   --tensorboard-logdir systems/1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.1l.seed1
 mkdir -p systems/1l/seed1
@@ -442,6 +472,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.8l-TISA-no-encoder-positions.seed1
 mkdir -p systems/8l-TISA-no-encoder-positions/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/8l-TISA-no-encoder-positions/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/8l-TISA-no-encoder-positions/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/8l-TISA-no-encoder-positions/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -466,6 +501,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --encoder-heads 8l --tisa-kernels 5 \
   --no-encoder-positional-embeddings --tensorboard-logdir systems/8l-TISA-no-encoder-positions/seed1/tensorboard \
   2>&1 | tee -a logs/train.8l-TISA-no-encoder-positions.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.8l-TISA-no-encoder-positions.seed1
 mkdir -p systems/8l-TISA-no-encoder-positions/seed1
@@ -510,6 +546,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-1l-TISA.seed1
 mkdir -p systems/7f-1l-TISA/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-1l-TISA/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-1l-TISA/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/7f-1l-TISA/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -533,6 +574,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+1l --tisa-kernels 5 --tensorboard-logdir systems/7f-1l-TISA/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-1l-TISA.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-1l-TISA.seed1
 mkdir -p systems/7f-1l-TISA/seed1
@@ -576,6 +618,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.8xband-3.seed1
 mkdir -p systems/8xband-3/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/8xband-3/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/8xband-3/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/8xband-3/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -599,6 +646,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 8xband:3 --tensorboard-logdir systems/8xband-3/seed1/tensorboard \
   2>&1 | tee -a logs/train.8xband-3.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.8xband-3.seed1
 mkdir -p systems/8xband-3/seed1
@@ -642,6 +690,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.8xband-3-2.seed1
 mkdir -p systems/8xband-3-2/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/8xband-3-2/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/8xband-3-2/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/8xband-3-2/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -665,6 +718,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 8xband:3:2 --tensorboard-logdir systems/8xband-3-2/seed1/tensorboard \
   2>&1 | tee -a logs/train.8xband-3-2.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.8xband-3-2.seed1
 mkdir -p systems/8xband-3-2/seed1
@@ -708,6 +762,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.2xcurrent-3xsyntactic-3-3xrare-2-3.seed1
 mkdir -p systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -732,6 +791,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --encoder-heads 2xcurrent+3xsyntactic:3+3xrare:2:3 \
   --tensorboard-logdir systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/tensorboard \
   2>&1 | tee -a logs/train.2xcurrent-3xsyntactic-3-3xrare-2-3.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.2xcurrent-3xsyntactic-3-3xrare-2-3.seed1
 mkdir -p systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1
@@ -782,6 +842,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.4xgaussian-1-1-4xgaussian-1-1.seed1
 mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints \
+  --max-update 1600 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang es --target-lang en --save-dir systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
@@ -806,6 +871,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --encoder-heads 4xgaussian:-1:1+4xgaussian:1:1 \
   --tensorboard-logdir systems/4xgaussian-1-1-4xgaussian-1-1/seed1/tensorboard \
   2>&1 | tee -a logs/train.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.4xgaussian-1-1-4xgaussian-1-1.seed1
 mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1

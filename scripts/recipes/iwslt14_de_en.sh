@@ -115,6 +115,11 @@ fairseq-preprocess --source-lang de --target-lang en \
 
 # train.vanilla.seed1
 mkdir -p systems/vanilla/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/vanilla/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/vanilla/seed1/checkpoints \
+  --max-update 50000 --patience 10 --log logs/train.vanilla.seed1.log || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang de --target-lang en --save-dir systems/vanilla/seed1/checkpoints \
   --seed 1 --encoder-layers 6 --decoder-layers 6 \
@@ -137,6 +142,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch transformer \
   --tensorboard-logdir systems/vanilla/seed1/tensorboard \
   2>&1 | tee -a logs/train.vanilla.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.vanilla.seed1
 mkdir -p systems/vanilla/seed1
@@ -180,6 +186,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-1l/seed1/checkpoints \
+  --max-update 50000 --patience 10 --log logs/train.7f-1l.seed1.log || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --source-lang de --target-lang en --save-dir systems/7f-1l/seed1/checkpoints \
   --seed 1 --encoder-layers 6 --decoder-layers 6 \
@@ -202,6 +213,7 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+1l --tensorboard-logdir systems/7f-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1

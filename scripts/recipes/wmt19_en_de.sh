@@ -200,6 +200,11 @@ fairseq-preprocess --source-lang en --target-lang de \
 
 # train.vanilla.seed1
 mkdir -p systems/vanilla/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/vanilla/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/vanilla/seed1/checkpoints \
+  --max-update 100000 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train \
   data/bin:data/bin2:data/bin3:data/bin4:data/bin5:data/bin6:data/bin7:data/bin8 \
   --user-dir "$PLUGIN" --task translation --source-lang en \
@@ -225,6 +230,7 @@ fairseq-train \
   --update-epoch-batch-itr True --arch transformer \
   --tensorboard-logdir systems/vanilla/seed1/tensorboard \
   2>&1 | tee -a logs/train.vanilla.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.vanilla.seed1
 mkdir -p systems/vanilla/seed1
@@ -268,6 +274,11 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
 
 # train.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1/checkpoints
+left=0  # 3: nothing, it has ended
+[ -z "$(ls -A systems/7f-1l/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/7f-1l/seed1/checkpoints \
+  --max-update 100000 || left=$?
+if [ "$left" = 0 ]; then
 fairseq-train \
   data/bin:data/bin2:data/bin3:data/bin4:data/bin5:data/bin6:data/bin7:data/bin8 \
   --user-dir "$PLUGIN" --task translation --source-lang en \
@@ -293,6 +304,7 @@ fairseq-train \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 7f+1l --tensorboard-logdir systems/7f-1l/seed1/tensorboard \
   2>&1 | tee -a logs/train.7f-1l.seed1.log
+elif [ "$left" != 3 ]; then exit "$left"; fi
 
 # average.7f-1l.seed1
 mkdir -p systems/7f-1l/seed1

@@ -6,6 +6,7 @@ import subprocess
 import miniature
 import pytest
 
+from fairseq_fixed.experiments.mend import updates_of
 from tests.unit.experiments.test_archives import miniature_multi30k
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -51,5 +52,8 @@ def test_what_a_dry_run_prints_is_a_whole_experiment(tmp_path):
     assert "hypotheses.txt" in tail and "BLEU" in tail
     # it can be started again: nothing trips over what is there
     before = (run / "systems/vanilla/seed1/hypotheses.txt").read_bytes()
+    checkpoint = run / "systems/vanilla/seed1/checkpoints/checkpoint_last.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])  # as a kill may leave it
     bash(driver, "out", tmp_path)
+    assert updates_of(checkpoint) == 12  # what has ended does not go on by a step each time
     assert (run / "systems/vanilla/seed1/hypotheses.txt").read_bytes() == before

@@ -12,7 +12,7 @@ from fairseq_fixed.experiments.mend import (
     mend,
     updates_of,
 )
-from fairseq_fixed.experiments.runner import NOTHING_LEFT
+from fairseq_fixed.experiments.plan import NOTHING_LEFT
 from tests.unit.experiments.test_training_log import valid
 
 

@@ -13,8 +13,8 @@ import pytest
 from fairseq_fixed.experiments import runner
 from fairseq_fixed.experiments.errors import ExperimentError, FolderInUseError, StageFailedError
 from fairseq_fixed.experiments.lock import folder_lock, holder
-from fairseq_fixed.experiments.plan import Plan, Stage
-from fairseq_fixed.experiments.runner import NOTHING_LEFT, Resources, Task, run_plan, run_plans
+from fairseq_fixed.experiments.plan import NOTHING_LEFT, Plan, Stage
+from fairseq_fixed.experiments.runner import Resources, Task, run_plan, run_plans
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -188,8 +188,18 @@ def test_a_failure_is_told_and_stops_the_others(tmp_path):
 
 def test_a_stage_killed_from_outside_names_the_signal(tmp_path):
     stage = python("import os; os.kill(os.getpid(), 9)", name="a")
-    with pytest.raises(StageFailedError, match="killed by SIGKILL"):
+    with pytest.raises(StageFailedError, match="killed by SIGKILL") as caught:
         run(tmp_path, [stage])
+    assert "perhaps the system ran out of memory" in str(caught.value)
+    stage = python("raise SystemExit(137)", name="b")  # the same, behind another process
+    with pytest.raises(StageFailedError, match="perhaps the system ran out of memory"):
+        run(tmp_path, [stage])
+
+
+def test_another_number_of_gpus_inside_an_epoch(tmp_path):
+    text = "Cannot resume training due to dataloader mismatch, please report this"
+    with pytest.raises(StageFailedError, match="with another number of GPUs: name as many"):
+        run(tmp_path, [python(f"raise RuntimeError({text!r})", name="a")])
 
 
 def test_a_command_that_does_not_write_its_output(tmp_path):
