@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 
 from fairseq_fixed.experiments.recipe import Experiment
-from fairseq_fixed.experiments.systems import render_flags
+from fairseq_fixed.experiments.systems import System, render_flags
 
-__all__ = ["READING", "budget", "number", "optimiser", "positions", "processes", "size"]
+__all__ = ["READING", "common", "number", "positions", "processes", "taken_back"]
 
 # fairseq drops the last batch of a data set, the longest sentences, if its size is no multiple of 8
 # (0.12.3 and main do): without this option up to 7 test sentences get no translation.
@@ -17,15 +17,36 @@ READING = (
 )  # fmt: skip
 
 
-def size(experiment: Experiment, without: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the options that make the model's size, the same for all systems.
+def common(experiment: Experiment, system: System) -> tuple[str, ...]:
+    """Return the options that a recipe gives to all systems, without what this one takes back."""
+    own = _flags(experiment)
+    words = (*_settings(experiment), *READING, "--update-epoch-batch-itr", "True", *own)
+    gone = taken_back(experiment, system)
+    return tuple(word for word in words if word not in gone)
 
-    Args:
-        experiment: the recipe.
-        without: switches that a system does without.
-    """
+
+def taken_back(experiment: Experiment, system: System) -> list[str]:
+    """Return the switches that the recipe gives to all systems, but not to this one."""
+    words = [*_settings(experiment), "--", *_flags(experiment), "--"]
+    pairs = itertools.pairwise(words)
+    found = {word for word, behind in pairs if word.startswith("--") and behind.startswith("--")}
+    return sorted(found.intersection(system.without))
+
+
+def _settings(experiment: Experiment) -> tuple[str, ...]:
+    return (
+        *size(experiment), *optimiser(experiment), *processes(experiment), *budget(experiment),
+    )  # fmt: skip
+
+
+def _flags(experiment: Experiment) -> tuple[str, ...]:
+    return render_flags(experiment.recipe.train.flags)
+
+
+def size(experiment: Experiment) -> tuple[str, ...]:
+    """Return the options that make the model's size, the same for all systems."""
     model = experiment.recipe.model
-    shared = render_flags({"share_all_embeddings": model.share_all_embeddings}, without=without)
+    shared = ("--share-all-embeddings",) if model.share_all_embeddings else ()
     return (
         "--encoder-layers", str(model.encoder_layers or model.layers),
         "--decoder-layers", str(model.decoder_layers or model.layers),
@@ -38,7 +59,7 @@ def size(experiment: Experiment, without: Sequence[str] = ()) -> tuple[str, ...]
         "--attention-dropout", number(model.attention_dropout),
         "--activation-dropout", number(model.activation_dropout),
         *positions(experiment),
-        *render_flags(model.flags, without=without),
+        *render_flags(model.flags),
     )  # fmt: skip
 
 

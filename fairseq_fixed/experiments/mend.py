@@ -14,7 +14,7 @@ from pathlib import Path
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.training_log import read_training_log
 
-__all__ = ["checkpoints_to_average", "has_lost_patience", "mend", "updates_of"]
+__all__ = ["checkpoints_to_average", "has_ended", "mend", "updates_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,17 +81,21 @@ def mend(folder: Path) -> int:
     return updates
 
 
-def has_lost_patience(log: Path, updates: int, patience: int) -> bool:
-    """Return whether a training had ended by `--patience` when its last checkpoint was written.
+def has_ended(log: Path, updates: int, patience: int = 0) -> bool:
+    """Return whether a training had ended before all its updates when it wrote its last checkpoint.
 
-    fairseq keeps no account of it in checkpoints: resumed, it would count from none again.
+    By its time, or by `--patience`, of which fairseq keeps no account in checkpoints: resumed, it
+    would count from none again.
 
     Args:
         log: of the training.
         updates: of its last checkpoint.
-        patience: validations without a better loss.
+        patience: validations without a better loss; 0: any number.
     """
-    valid = read_training_log(log).valid
+    known = read_training_log(log)
+    if known.finished and known.ended in ("hours", "patience") and known.updates <= updates:
+        return True
+    valid = known.valid if patience else {}
     losses = [valid[u]["loss"] for u in sorted(valid) if u <= updates and "loss" in valid[u]]
     return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
 

@@ -46,6 +46,8 @@ def check_settings(
         tools: whether what scoring needs must be installed.
     """
     _check_numbers(recipe, errors)
+    if files:  # a finished run is read whatever is asked of new ones
+        _check_schedule(recipe.train, errors)
     _check_batch(recipe.train, errors)
     _check_pair(recipe, errors)
     _check_tokenizer(recipe, errors, tools)
@@ -90,14 +92,6 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
         for key, value in positive.items()
         if value is not None and value <= 0
     ]
-    if train.warmup_updates < 0 or (train.warmup_updates == 0 and _needs_warmup(train)):
-        errors.append(
-            f"train.warmup_updates: must be above 0 with train.lr_scheduler={train.lr_scheduler}, "
-            f"is {train.warmup_updates}"
-        )
-    for key, number in (("train.lr", train.lr), ("train.clip_norm", train.clip_norm)):
-        if not math.isfinite(number):
-            errors.append(f"{key}: must be a finite number, is {number}")
     for key, value in (
         ("model.dropout", model.dropout),
         ("model.attention_dropout", model.attention_dropout),
@@ -117,9 +111,17 @@ def _check_numbers(recipe: Recipe, errors: list[str]) -> None:
             )
 
 
-def _needs_warmup(train: TrainSettings) -> bool:
+def _check_schedule(train: TrainSettings, errors: list[str]) -> None:
     # fairseq's inverse_sqrt divides by it, and takes 4,000 where the option is left out.
-    return train.lr_scheduler == "inverse_sqrt"
+    least = 1 if train.lr_scheduler == "inverse_sqrt" else 0
+    if train.warmup_updates < least:
+        errors.append(
+            f"train.warmup_updates: must be at least {least} with train.lr_scheduler="
+            f"{train.lr_scheduler}, is {train.warmup_updates}"
+        )
+    for key, number in (("train.lr", train.lr), ("train.clip_norm", train.clip_norm)):
+        if not math.isfinite(number):
+            errors.append(f"{key}: must be a finite number, is {number}")
 
 
 def _check_batch(train: TrainSettings, errors: list[str]) -> None:
@@ -196,7 +198,7 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
     _absolute(data)
     for split in ("train", "valid", "test"):
         names = getattr(data, split)
-        if len(names) > 2 or (split == "train" and not names):
+        if len(names) > 2 or (files and split == "train" and not names):
             errors.append(f"data.{split}: expected one or two files, got {len(names)}")
         columns = {name: split_columns(name)[1] for name in names}
         errors += [

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairseq_fixed.experiments import counts, machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.fairseq_options import taken_back
 from fairseq_fixed.experiments.lengths import account, file_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import make_metrics, read_lines
@@ -75,8 +76,8 @@ def settings_hash(experiment: Experiment, system: System) -> str:
     if Path(content["score"].get("comet", "")).is_absolute():
         content["score"]["comet"] = Path(content["score"]["comet"]).name
     content["system"] = list(system.arguments)
-    if system.without:
-        content["without"] = sorted(system.without)
+    if without := taken_back(experiment, system):
+        content["without"] = without
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

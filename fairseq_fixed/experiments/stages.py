@@ -5,12 +5,9 @@ from __future__ import annotations
 from fairseq_fixed.experiments import archives, paths
 from fairseq_fixed.experiments.fairseq_options import (
     READING,
-    budget,
+    common,
     number,
-    optimiser,
     positions,
-    processes,
-    size,
 )
 from fairseq_fixed.experiments.parallel_text import split_columns
 from fairseq_fixed.experiments.plan import Plan, Stage
@@ -277,10 +274,7 @@ def _train(experiment: Experiment, system: System, seed: int) -> Stage:
             "fairseq-train", ":".join(map(paths.binary, shards)), "--user-dir", "{plugin}",
             "--task", "translation", "--source-lang", source, "--target-lang", target,
             "--save-dir", folder, "--seed", str(seed),
-            *size(experiment, system.without), *optimiser(experiment),
-            *processes(experiment), *budget(experiment),
-            *READING, "--update-epoch-batch-itr", "True",
-            *render_flags(train.flags, without=system.without),
+            *common(experiment, system),
             # last, so that a system's own options win
             *system.arguments,
         ),
@@ -317,9 +311,11 @@ def _mend(experiment: Experiment, system: System, seed: int) -> tuple[str, ...]:
     train = experiment.recipe.train
     command: tuple[str, ...] = (*VERB, "mend", paths.checkpoints(system.slug, seed))
     command += ("--max-update", str(train.max_update))
-    if train.patience:
-        log = f"logs/{paths.stage_name('train', system.slug, seed)}.log"
-        command += ("--patience", str(train.patience), "--log", log)
+    own = (*render_flags(train.flags), *system.flags)
+    if train.patience and "--best-checkpoint-metric" not in own:  # then it is not of the loss
+        command += ("--patience", str(train.patience))
+    if train.patience or train.max_hours:
+        command += ("--log", f"logs/{paths.stage_name('train', system.slug, seed)}.log")
     return command
 
 

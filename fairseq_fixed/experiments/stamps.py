@@ -241,16 +241,22 @@ class Stamps:
     def outdated(self, stage: Stage) -> bool:
         """Return whether what a stage has left is known to be of other inputs or settings.
 
-        Other versions of its tools do not matter here, and of a stage that was run by hand nothing
-        is known.
+        Other versions of its tools do not matter here. Nothing is known where an input has been
+        tidied away, and of what was written by hand, after the last stamp.
         """
-        if self._started_path(stage).exists():  # begun anew, not ended yet
-            return True
+        written = max((_written(self.folder / output) for output in stage.outputs), default=0.0)
+        started = self._started_path(stage)
+        if started.exists():  # begun anew: has it not come to its output yet?
+            return written <= _written(started)
         stamp = read_json(self._path(stage))
-        if not isinstance(stamp, Mapping):
+        if not isinstance(stamp, Mapping) or written > _written(self._path(stage)):
             return False
         now = self.describe(stage)
-        return any(stamp.get(key) != now[key] for key in ("argv", "inputs"))
+        before = stamp.get("inputs") or {}
+        there = {path: digest for path, digest in now["inputs"].items() if digest is not None}
+        return stamp.get("argv") != now["argv"] or any(
+            before.get(path) != digest for path, digest in there.items()
+        )
 
     def holds(self, stage: Stage, digest: str) -> bool:
         """Return whether a stage was done here with this hash, and its outputs are still there."""
@@ -293,6 +299,10 @@ def _copy(source: Path, target: Path, *, link: bool) -> None:
             os.link(source, target)
             return
     shutil.copyfile(source, target)
+
+
+def _written(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def _exists(folder: Path, output: str) -> bool:

@@ -104,7 +104,8 @@ def summarise(
 
 
 def _comparable(runs: Sequence[Mapping[str, Any]], metric: str) -> bool:
-    signatures = [run["scores"].get(metric, {}).get("signature", "") for run in runs]
+    scores = [run["scores"][metric] for run in runs if metric in run["scores"]]
+    signatures = [score.get("signature", "") for score in scores]
     return all(comparable(signatures[0], other) for other in signatures)
 
 

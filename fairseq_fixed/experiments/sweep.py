@@ -132,7 +132,8 @@ def plan_search(recipe: str, overrides: Sequence[str] = ()) -> Space:
     content += [override.input_line for override in swept]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     name = f"search.{'.'.join(short_keys(keys).values())}.{digest}"
-    folder = Path(experiment.recipe.out).absolute() if experiment.recipe.out else base / name
+    place = Path(experiment.recipe.out).expanduser().absolute() if experiment.recipe.out else base
+    folder = place / name
     return Space(
         slug(f"{experiment.name}.{name}"), recipe, keys, tuple(swept), fixed, folder, base,
         experiment,

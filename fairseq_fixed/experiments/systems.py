@@ -34,7 +34,7 @@ class System:
         arch: fairseq's `--arch`.
         heads: `--encoder-heads`, or None for an architecture that has no such option.
         flags: further options, after the recipe's own, which they override.
-        without: options of the recipe's that this system does not get.
+        without: switches that this system does not get where the recipe gives them to all.
     """
 
     name: str
@@ -59,19 +59,15 @@ def slug(name: str) -> str:
     return text
 
 
-def render_flags(flags: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
+def render_flags(flags: Mapping[str, Any]) -> tuple[str, ...]:
     """Return `{tisa_kernels: 5, fp16: true}` as `--tisa-kernels 5 --fp16`.
 
     `false` and `null` leave an option out; a list becomes one option with several values.
-
-    Args:
-        flags: options and their values.
-        without: options to leave out.
     """
     words: list[str] = []
     for key, value in flags.items():
         option = _option(key)
-        if value is None or value is False or option in without:
+        if value is None or value is False:
             continue
         if value is True:
             words.append(option)

@@ -144,13 +144,13 @@ def mend(
     folder: Annotated[Path, typer.Argument(help="A training's --save-dir.")],
     max_update: Annotated[int, typer.Option(help="Updates after which it ends.")],
     patience: Annotated[int, typer.Option(help="Its --patience; 0: none.")] = 0,
-    log: Annotated[Path | None, typer.Option(help="Its log, for --patience.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Its log, if it may end earlier.")] = None,
 ) -> None:
     """Make the checkpoints of a killed training fit to resume from.
 
-    Exit status 3: the training has had all its updates, or its patience has run out.
+    Exit status 3: the training has had all its updates, or has ended before.
     """
-    from fairseq_fixed.experiments.mend import has_lost_patience
+    from fairseq_fixed.experiments.mend import has_ended
     from fairseq_fixed.experiments.mend import mend as mend_folder
     from fairseq_fixed.experiments.plan import NOTHING_LEFT
 
@@ -158,8 +158,8 @@ def mend(
     if updates >= max_update:
         logger.info("it has had all its %d updates", max_update)
         raise typer.Exit(NOTHING_LEFT)
-    if patience and log is not None and has_lost_patience(log, updates, patience):
-        logger.info("its valid loss has not improved for %d validations: it has ended", patience)
+    if log is not None and has_ended(log, updates, patience):
+        logger.info("it ended after %d updates, by its time or its patience", updates)
         raise typer.Exit(NOTHING_LEFT)
 
 

@@ -190,6 +190,18 @@ def test_what_a_run_has_not_done_again_yet_is_left_out(tmp_path, caplog):
     results.collect_results(exp, tmp_path / "run", tmp_path / "between")
     assert tables.table(read_collection(tmp_path / "between/test"))[1][1][-1] == "+2.5"
 
+    # Tests written by hand since, or inputs tidied away: nothing is known against them.
+    (tmp_path / "run" / paths.SIGNIFICANCE).touch()
+    results.collect_results(exp, tmp_path / "run", tmp_path / "by_hand")
+    assert tables.table(read_collection(tmp_path / "by_hand/test"))[1][1][-1] == "+2.5 (p = 0.010)"
+    stamps.start(compare)  # under way
+    results.collect_results(exp, tmp_path / "run", tmp_path / "under_way")
+    assert tables.table(read_collection(tmp_path / "under_way/test"))[1][1][-1] == "+2.5"
+    stamps.finish(compare, 1.0)
+    again.unlink()
+    results.collect_results(exp, tmp_path / "run", tmp_path / "tidied")
+    assert tables.table(read_collection(tmp_path / "tidied/test"))[1][1][-1] == "+2.5 (p = 0.010)"
+
     # The recipe has changed, and nothing is trained with it yet.
     longer = experiment(train={"max_update": 77})
     assert results.collect_results(longer, tmp_path / "run", tmp_path / "after") == []

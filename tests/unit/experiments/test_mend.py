@@ -8,7 +8,7 @@ from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.mend import (
     checkpoints_to_average,
-    has_lost_patience,
+    has_ended,
     mend,
     updates_of,
 )
@@ -75,10 +75,21 @@ def test_without_any_checkpoint_it_starts_again(tmp_path):
 def test_patience_is_read_from_the_log(tmp_path):
     losses = [(100, 9.0), (200, 8.0), (300, 8.1), (400, 8.2), (500, 8.0)]
     (tmp_path / "log").write_text("".join(valid(update, loss) for update, loss in losses))
-    assert has_lost_patience(tmp_path / "log", 500, 3)
-    assert not has_lost_patience(tmp_path / "log", 500, 4)
-    assert not has_lost_patience(tmp_path / "log", 400, 3)  # what came later is lost
-    assert not has_lost_patience(tmp_path / "none", 500, 1)
+    assert has_ended(tmp_path / "log", 500, 3)
+    assert not has_ended(tmp_path / "log", 500, 4)
+    assert not has_ended(tmp_path / "log", 400, 3)  # what came later is lost
+    assert not has_ended(tmp_path / "none", 500, 1)
+
+
+def test_time_that_has_run_out_is_read_from_the_log(tmp_path):
+    start = "2024-01-01 10:00:00 | INFO | fairseq_cli.train | "
+    ended = f"{start}Stopping training due to cumulative_training_time: 1.0 > stop_time_hours\n"
+    done = f"{start}done training in 3600 seconds\n"
+    (tmp_path / "log").write_text(valid(100, 9.0) + ended)
+    assert not has_ended(tmp_path / "log", 100)  # killed before it had written everything
+    (tmp_path / "log").write_text(valid(100, 9.0) + ended + done)
+    assert has_ended(tmp_path / "log", 100)
+    assert not has_ended(tmp_path / "log", 50)  # an older checkpoint than the last is all there is
 
 
 def test_what_a_killed_training_has_left_to_do(tmp_path):

@@ -152,7 +152,9 @@ def test_tokenizer_of_the_target_language(tmp_path):
 def test_a_schedule_without_the_warm_up_that_it_needs():
     # fairseq's inverse_sqrt takes 4,000 updates where it is told nothing, and divides by 0 at 0
     (error,) = errors_of({**BIBLE, "train": {"warmup_updates": 0}})
-    assert error.startswith("train.warmup_updates: must be above 0 with train.lr_scheduler=inv")
+    assert error.startswith("train.warmup_updates: must be at least 1 with train.lr_scheduler=inv")
+    # a run that was made before this was asked is read as it is
+    assert recipes.check("t", {**BIBLE, "train": {"warmup_updates": 0}}, files=False)
     assert recipes.check("t", {**BIBLE, "train": {"warmup_updates": 0, "lr_scheduler": "fixed"}})
     (error,) = errors_of({**BIBLE, "train": {"warmup_updates": -1, "lr_scheduler": "fixed"}})
     assert "is -1" in error

@@ -40,6 +40,7 @@ def test_another_search_has_another_study(tmp_path, monkeypatch):
         sweep.plan_search("bible_es_en", ["systems=[8f]", lr]),
     ]
     assert len({s.folder for s in (first, *others)}) == 5
+    assert space(lr, "out=here").folder == tmp_path / "here" / first.folder.name
     assert len({s.name for s in (first, *others)}) == 5
 
 

@@ -119,20 +119,25 @@ def test_false_takes_back_what_the_recipe_gives_to_all():
         "pair": "es-en",
         "data": {"kind": "sword"},
         "model": {"flags": {"encoder_normalize_before": True, "layernorm_embedding": True}},
-        "train": {"flags": {"fp16": True}},
+        "train": {"precision": "fp16", "flags": {"sentence_avg": True}},
         "systems": [
             "7f+1l",
             {"heads": "7f+1l", "encoder_normalize_before": False, "share_all_embeddings": False,
-             "fp16": None},
+             "fp16": None, "sentence_avg": False},
+            {"name": "the same", "heads": "7f+1l", "no_encoder_positional_embeddings": False,
+             "lr": None},
         ],
     }  # fmt: skip
     exp = recipe.check("test", content)
-    first, second = (s.argv for s in compile_plan(exp) if s.kind == "train")
-    assert {"--encoder-normalize-before", "--share-all-embeddings", "--fp16"} <= set(first)
-    assert not {"--encoder-normalize-before", "--share-all-embeddings", "--fp16"} & set(second)
+    first, second, third = (s.argv for s in compile_plan(exp) if s.kind == "train")
+    switches = {
+        "--encoder-normalize-before", "--share-all-embeddings", "--fp16", "--sentence-avg",
+    }  # fmt: skip
+    assert switches <= set(first) and not switches & set(second)
     assert "--layernorm-embedding" in second
-    one, other = (results.settings_hash(exp, system) for system in exp.systems)
-    assert one != other
+    assert "--lr" in third and switches <= set(third)  # what takes nothing back changes nothing
+    one, other, same = (results.settings_hash(exp, system) for system in exp.systems)
+    assert one != other and one == same
 
 
 def test_files_are_read_once_and_for_all(tmp_path, monkeypatch):
