@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 
 from fairseq_fixed.heads import KINDS, HeadSpec
 from fairseq_fixed.layout import SequenceLayout
 from fairseq_fixed.vocabulary import Vocabulary
+
+# A background job of a shell script ignores SIGINT, one of nohup SIGHUP, and so would what tests
+# start to send it signals: a run leaves alone what is ignored.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        handler = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, handler)
 
 
 def make_mask(lengths: list[int], n: int, side: str) -> torch.Tensor:
