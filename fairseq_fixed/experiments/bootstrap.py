@@ -31,14 +31,13 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_fixed.experiments.counts import score_of, unpack
+from fairseq_fixed.experiments.counts import score_of, summed, unpack
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.scoring import make_metrics
+from fairseq_fixed.experiments.scoring import SEED, make_metrics
 
 __all__ = ["RESAMPLES", "compare_over_seeds", "compare_results"]
 
 RESAMPLES = 1000
-_SEED = 12345  # the same resamples each time: a table that is made again is the same
 
 
 def compare_over_seeds(
@@ -47,7 +46,7 @@ def compare_over_seeds(
     baseline: str,
     *,
     resamples: int = RESAMPLES,
-    seed: int = _SEED,
+    seed: int = SEED,
 ) -> dict[str, dict[str, Any]]:
     """Test each system against the baseline over all seeds.
 
@@ -73,7 +72,7 @@ def compare_over_seeds(
     for name, tables in counts.items():
         means[name] = statistics.mean(score_of(metric, table.sum(0)) for table in tables)
         scores = np.array(
-            [[score_of(metric, sums) for sums in _products(weights, table)] for table in tables]
+            [[score_of(metric, sums) for sums in summed(weights, table)] for table in tables]
         )  # (seeds, resamples)
         k = len(tables)
         drawn = draw.integers(k, size=(max(1, k - 1), resamples))
@@ -161,9 +160,3 @@ def _check_test_sets(results: Sequence[Mapping[str, Any]]) -> None:
                     f"{other['seed']}, were scored on different test sets: no table can compare "
                     "them; remove the results of one"
                 )
-
-
-def _products(weights: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Return the counts of each resample, (resamples, columns), exact whole numbers."""
-    # Products of floats use BLAS, and whole numbers below 2^53 are exact in them.
-    return (weights.astype(np.float64) @ table.astype(np.float64)).astype(np.int64)

@@ -12,7 +12,13 @@ from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.length_view import draw_lengths, length_section
 from fairseq_fixed.experiments.names import markdown_table
-from fairseq_fixed.experiments.results import FORMAT, SIGNIFICANCE, without_counts, without_tests
+from fairseq_fixed.experiments.results import (
+    FORMAT,
+    SIGNIFICANCE,
+    read_tests,
+    without_counts,
+    without_tests,
+)
 from fairseq_fixed.experiments.signatures import signature_lines, signatures_of
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.stamps import read_json, write_text
@@ -30,7 +36,6 @@ _NEEDED = (  # of a result
     "format", "recipe", "pair", "system", "slug", "seed", "settings_hash", "test", "training",
     "curve", "machine", "date",
 )  # fmt: skip
-_TESTS = ("baseline", "systems", "hashes", "seeds")
 _MARK = re.compile(r"<!-- (/?)results(?:: ([^>]*?))? -->")
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+)(?: +(\w+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 
@@ -54,7 +59,7 @@ def read_collection(folder: Path) -> dict[str, Any]:
         results.append(content)
     if not results:
         raise ExperimentError(f"{folder} holds no results; fairseq-fixed run … results=results")
-    significance = _tests_of_these(_read_tests(folder / SIGNIFICANCE), results)
+    significance = _tests_of_these(read_tests(folder / SIGNIFICANCE), results)
     order = {slug: i for i, slug in enumerate((significance or {}).get("systems", []))}
     results.sort(key=lambda r: (order.get(r["slug"], len(order)), r["slug"], r["seed"]))
     alpha = (significance or {}).get("alpha", 0.05)
@@ -96,20 +101,6 @@ def _read_result(file: Path) -> dict[str, Any]:
         raise ExperimentError(
             f"{file} was written by a later version of fairseq_fixed (format "
             f"{content['format']}, this one knows {FORMAT}); update this one"
-        )
-    return content
-
-
-def _read_tests(file: Path) -> dict[str, Any] | None:
-    """Read what tests say of a recipe's results; None if nothing was tested yet."""
-    content = read_json(file)
-    if content is None and not file.exists():
-        return None
-    missing = [key for key in _TESTS if key not in content] if isinstance(content, dict) else _TESTS
-    if missing:  # without it, another system would silently become the baseline
-        raise ExperimentError(
-            f"{file} is damaged: it is not valid JSON, or lacks some of {', '.join(_TESTS)}. "
-            "fairseq-fixed collect RUN makes it again from the run's folder, once it is removed"
         )
     return content
 

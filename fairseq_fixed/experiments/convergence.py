@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["STILL_FALLING", "converged", "describe_ending", "ending"]
+__all__ = ["STILL_FALLING", "converged", "describe_ending", "ending", "since_best"]
 
 # A training whose lowest validation loss is at most so many validations ago has not converged.
 STILL_FALLING = 5
+
+
+def since_best(losses: Sequence[float]) -> int:
+    """Return how many validations came after the first one with the lowest loss."""
+    return len(losses) - 1 - losses.index(min(losses))
 
 
 def _since_best(result: Mapping[str, Any]) -> int:
@@ -20,7 +25,7 @@ def _since_best(result: Mapping[str, Any]) -> int:
     losses = [point["loss"] for point in result.get("curve", ()) if "loss" in point]
     if not losses:  # without a curve: what was counted when the result was written
         return int(result["training"]["validations_since_best"])
-    return len(losses) - 1 - losses.index(min(losses))
+    return since_best(losses)
 
 
 def converged(result: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fairseq_fixed.experiments.errors import ExperimentError
 
-__all__ = ["count", "pack", "score_of", "unpack", "unpack_lengths"]
+__all__ = ["count", "pack", "score_of", "summed", "unpack", "unpack_lengths"]
 
 _TYPES = ("<u1", "<u2", "<u4", "<i4")  # the first that holds all of a metric's counts is taken
 
@@ -44,6 +44,20 @@ def count(
 def score_of(metric: Any, sums: np.ndarray) -> float:
     """Return the corpus score that a metric makes of counts summed over sentences."""
     return float(metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def summed(weights: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Return sums of counts over samples of the sentences, exact whole numbers.
+
+    Args:
+        weights: how often each sample has each sentence, (samples, sentences).
+        table: (sentences, columns).
+
+    Returns:
+        (samples, columns).
+    """
+    # Products of floats use BLAS, and whole numbers below 2^53 are exact in them.
+    return (weights.astype(np.float64) @ table.astype(np.float64)).astype(np.int64)
 
 
 def pack(

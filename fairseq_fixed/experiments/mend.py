@@ -11,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
+from fairseq_fixed.experiments.convergence import since_best
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.training_log import read_training_log
 
@@ -97,7 +98,7 @@ def has_ended(log: Path, updates: int, patience: int = 0) -> bool:
         return True
     valid = known.valid if patience else {}
     losses = [valid[u]["loss"] for u in sorted(valid) if u <= updates and "loss" in valid[u]]
-    return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
+    return bool(losses) and since_best(losses) >= patience
 
 
 def checkpoints_to_average(folder: Path, count: int) -> list[Path]:

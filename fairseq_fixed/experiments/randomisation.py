@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_fixed.experiments.counts import score_of
+from fairseq_fixed.experiments.counts import score_of, summed
 
 __all__ = ["paired_randomisation"]
 
@@ -35,9 +35,7 @@ def paired_randomisation(
     draw = np.random.default_rng(seed)
     stays = draw.integers(2, size=(trials, len(baseline)), dtype=bool)
     total = baseline.sum(0) + system.sum(0)
-    # Products of floats use BLAS, and whole numbers below 2^53 are exact in them.
-    difference = (baseline - system).astype(np.float64)
-    first = (stays.astype(np.float64) @ difference).astype(np.int64) + system.sum(0)
+    first = summed(stays, baseline - system) + system.sum(0)
 
     def apart(one: np.ndarray) -> float:
         return abs(score_of(metric, one) - score_of(metric, total - one))

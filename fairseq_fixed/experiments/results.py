@@ -28,6 +28,7 @@ __all__ = [
     "collect_results",
     "complete",
     "make_result",
+    "read_tests",
     "settings_hash",
     "without_counts",
     "without_tests",
@@ -36,6 +37,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 SIGNIFICANCE = "significance.json"  # beside the results: what tests say of their differences
+
+_TESTS = ("baseline", "systems", "hashes", "seeds")  # of that file
 
 FORMAT = 1  # raised when a field changes its meaning
 _ORIGIN = ("machine", "versions", "commit", "date")
@@ -249,14 +252,27 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
         if tests is not None and Stamps(folder).outdated(comparing):
             logger.info("the tests of the differences are left out: they are of other translations")
             tests = None
-        old = read_json(target)
-        if old is None and target.exists():
-            raise ExperimentError(
-                f"{target} is not valid JSON: half written, or merged badly? Mend it, or remove it "
-                "to lose the tests of earlier runs"
-            )
+        old = read_tests(target)
         _write(target, _merged_tests(experiment, tests, hashes, old))
     return written
+
+
+def read_tests(file: Path) -> dict[str, Any] | None:
+    """Read what tests say of a recipe's results; None if nothing was tested yet.
+
+    Raises:
+        ExperimentError: the file is damaged.
+    """
+    content = read_json(file)
+    if content is None and not file.exists():
+        return None
+    missing = [key for key in _TESTS if key not in content] if isinstance(content, dict) else _TESTS
+    if missing:  # without it, another system would silently become the baseline
+        raise ExperimentError(
+            f"{file} is damaged: it is not valid JSON, or lacks some of {', '.join(_TESTS)}. "
+            "fairseq-fixed collect RUN makes it again from the run's folder, once it is removed"
+        )
+    return content
 
 
 def _as_trained(result: dict[str, Any], old: Any) -> dict[str, Any]:

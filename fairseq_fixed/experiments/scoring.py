@@ -121,13 +121,14 @@ def compare(
         baseline), and for the bootstrap `mean` and `interval` (half of the 95 % interval);
         `signatures`: by test and metric.
     """
-    for name, lines in (baseline, *systems):
+    named = [(name, list(lines)) for name, lines in (baseline, *systems)]
+    for name, lines in named:
         _check(lines, reference, name)
     found = []
     if bootstrap > 0:
-        found.append(("bootstrap", *_bootstrap(baseline, systems, reference, metrics, bootstrap)))
+        found.append(("bootstrap", *_bootstrap(named, reference, metrics, bootstrap)))
     if trials > 0:
-        found.append(("randomisation", *_randomise(baseline, systems, reference, metrics, trials)))
+        found.append(("randomisation", *_randomise(named, reference, metrics, trials)))
     return {
         "tests": {test: values for test, values, _ in found},
         "signatures": {test: signatures for test, _, signatures in found},
@@ -135,15 +136,13 @@ def compare(
 
 
 def _bootstrap(
-    baseline: tuple[str, Sequence[str]],
-    systems: Sequence[tuple[str, Sequence[str]]],
+    named: Sequence[tuple[str, Sequence[str]]],
     reference: Sequence[str],
     metrics: Mapping[str, Any],
     resamples: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     from sacrebleu.significance import PairedTest
 
-    named = [(name, list(lines)) for name, lines in (baseline, *systems)]
     tests: dict[str, Any] = {}
     signatures: dict[str, str] = {}
     for metric_name, metric in metrics.items():
@@ -168,13 +167,12 @@ def _as_numbers(result: Any, base: float) -> dict[str, float | None]:
 
 
 def _randomise(
-    baseline: tuple[str, Sequence[str]],
-    systems: Sequence[tuple[str, Sequence[str]]],
+    named: Sequence[tuple[str, Sequence[str]]],
     reference: Sequence[str],
     metrics: Mapping[str, Any],
     trials: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    base_name, base_lines = baseline
+    (base_name, base_lines), *systems = named
     base = count(base_lines, reference, metrics)
     tests: dict[str, Any] = {metric: {base_name: {"p": None}} for metric in metrics}
     for name, lines in systems:
