@@ -38,8 +38,11 @@ class HeadProfile:
         offsets: (2 · REACH + 1) mean weight at j - i from -REACH to REACH.
         within: mean weight at |j - i| ≤ w, by w from 0 to REACH.
         entropy: of rows, in bits.
-        pattern: of `PATTERNS`, the one that is nearest.
-        difference: half the sum of |h_ij - p_ij| over a row, from 0 (the pattern itself) to 1.
+        pattern: of `PATTERNS`, the one that is nearest; `none` for a head that attends to nothing.
+        difference: mean over the rows of max(Σ_j h_ij, Σ_j p_ij) - Σ_j min(h_ij, p_ij), from 0 (the
+            pattern itself) to 1 (nothing in common): where both rows sum to one, half the sum of
+            |h_ij - p_ij|. A row that is empty in one of them, as the first of `previous`, has
+            nothing in common, and counts 1.
     """
 
     layer: int
@@ -161,6 +164,7 @@ class _Sums:
         self.rows = 0
         self.offsets = torch.zeros(layers, heads, 2 * REACH + 1, dtype=torch.float64)
         self.entropy = torch.zeros(layers, heads, dtype=torch.float64)
+        self.masses = torch.zeros(layers, heads, dtype=torch.float64)
         self.differences = torch.zeros(layers, heads, len(PATTERNS), dtype=torch.float64)
 
     def add(self, layer: int, weights: Tensor, layout: SequenceLayout) -> None:
@@ -174,8 +178,10 @@ class _Sums:
         self.offsets[layer].index_add_(-1, offset[near] + REACH, weights[:, near])
         self.entropy[layer] -= torch.special.xlogy(weights, weights).sum((-2, -1))
         patterns = layout.memo(("profile patterns",), lambda: _patterns(layout))
-        gaps = (weights[:, None] - patterns).abs().sum((-2, -1)) / 2
-        self.differences[layer] += gaps
+        self.masses[layer] += weights.sum((-2, -1))
+        common = torch.minimum(weights[:, None], patterns).sum(-1)
+        masses = torch.maximum(weights.sum(-1)[:, None], patterns.sum(-1))
+        self.differences[layer] += (masses - common).sum(-1)
 
     def profiles(self, kinds: Sequence[Sequence[str]]) -> list[HeadProfile]:
         """Return the means."""
@@ -186,6 +192,7 @@ class _Sums:
                 centre = [offsets[REACH - w : REACH + w + 1].sum() for w in range(REACH + 1)]
                 gaps = self.differences[layer, head] / self.rows
                 nearest = int(gaps.argmin())
+                empty = not self.masses[layer, head]
                 profiles.append(
                     HeadProfile(
                         layer=layer,
@@ -196,8 +203,8 @@ class _Sums:
                         entropy=round(
                             float(self.entropy[layer, head]) / self.rows / math.log(2), 4
                         ),
-                        pattern=PATTERNS[nearest],
-                        difference=round(float(gaps[nearest]), 5),
+                        pattern="none" if empty else PATTERNS[nearest],
+                        difference=1.0 if empty else round(float(gaps[nearest]), 5),
                     )
                 )
         return profiles

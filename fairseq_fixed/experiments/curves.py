@@ -1,6 +1,7 @@
 """Learning curves as a picture: validation loss, and score where there is one, by updates and time.
 
-All systems and seeds in one figure; a seed's best validation is a dot.
+All systems and seeds in one figure; a seed's best validation is a dot. Time is at a training's own
+median pace: where the machine stood still, nothing was learned nor computed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_fixed.experiments.figures import save_figure
-from fairseq_fixed.experiments.speed import loss_of, losses_of
+from fairseq_fixed.experiments.speed import loss_of, losses_of, seconds_an_update
 
 __all__ = ["draw_curves"]
 
@@ -57,7 +58,7 @@ def draw_curves(
         for axis in (by_updates, by_time):
             axis.grid(alpha=0.3)
     axes[-1][0].set_xlabel("updates")
-    axes[-1][1].set_xlabel("minutes of training")
+    axes[-1][1].set_xlabel("minutes of training, at its median pace")
     if axes[0][0].get_legend_handles_labels()[0]:
         axes[0][0].legend()
     if title:
@@ -79,18 +80,19 @@ def _draw(
     if not points:
         return
     top, place = best(points, key=lambda pair: pair[0])
-    for axis, key, scale in ((by_updates, "update", 1), (by_time, "wall", 60)):
-        if any(key not in p for _, p in points):
+    pace = seconds_an_update(result["curve"])
+    for axis, scale in ((by_updates, 1.0), (by_time, None if pace is None else pace / 60)):
+        if scale is None:
             continue
         axis.plot(
-            [p[key] / scale for _, p in points],
+            [p["update"] * scale for _, p in points],
             [y for y, _ in points],
             color=colour,
             linewidth=1.1,
             alpha=0.8,
             label=result["system"] if first else None,
         )
-        axis.plot(place[key] / scale, top, "o", color=colour, markersize=4)
+        axis.plot(place["update"] * scale, top, "o", color=colour, markersize=4)
 
 
 def _leave_out_the_fall(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:

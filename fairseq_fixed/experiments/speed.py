@@ -5,10 +5,14 @@ is the lowest validation loss of the baseline's training with that seed; a syste
 its first validation with a loss as low. The ratio divides the updates (the seconds) that took by
 those the baseline took itself: 0.5 is twice as fast, above 1 slower, `None` never within the
 training's budget. Validations are some way apart, and the ratios as coarse as that.
+
+Seconds are those of a training's own median pace: a machine that stood still for a while says
+nothing about a system.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,7 +20,7 @@ from typing import Any
 
 from fairseq_fixed.experiments.names import markdown_table
 
-__all__ = ["loss_of", "losses_of", "reach", "speed_section"]
+__all__ = ["loss_of", "losses_of", "reach", "seconds_an_update", "speed_section"]
 
 
 def loss_of(point: Mapping[str, float]) -> float | None:
@@ -29,6 +33,25 @@ def losses_of(
 ) -> list[tuple[float, Mapping[str, float]]]:
     """Return the validations that have a loss, behind it."""
     return [(loss, point) for point in curve if (loss := loss_of(point)) is not None]
+
+
+def seconds_an_update(curve: Sequence[Mapping[str, float]]) -> float | None:
+    """Return the median, between validations, of the seconds an update took; None: not known.
+
+    Not the last validation's clock: suspended, or resumed hours later on a clock that ran on, a
+    training has stretches in which nothing was computed.
+    """
+    points = [(0, 0.0), *((p["update"], p.get("wall") or 0.0) for p in curve if p["update"])]
+    if not all(wall for _, wall in points[1:]):
+        return None
+    steps = [
+        (wall - wall_before) / (update - before)
+        for (before, wall_before), (update, wall) in itertools.pairwise(points)
+        if update > before
+    ]
+    # the first holds the start-up
+    steps = steps[1:] or steps
+    return statistics.median(steps) if steps else None
 
 
 def reach(results: Sequence[Mapping[str, Any]], baseline: str) -> list[dict[str, Any]]:
@@ -44,16 +67,16 @@ def reach(results: Sequence[Mapping[str, Any]], baseline: str) -> list[dict[str,
         `seconds_ratio`; and the medians of the ratios over seeds, in which never is the largest
         number there is, and a median of never is None. Without times there is no `seconds_ratio`.
     """
-    targets = {r["seed"]: _best(r["curve"]) for r in results if r["slug"] == baseline}
+    bases = {r["seed"]: r for r in results if r["slug"] == baseline and _best(r["curve"])}
     by_slug: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
-        if targets.get(result["seed"]) is not None and _best(result["curve"]) is not None:
+        if result["seed"] in bases and _best(result["curve"]) is not None:
             by_slug.setdefault(result["slug"], []).append(result)
     rows = []
     for slug, runs in by_slug.items():
         if slug == baseline:
             continue
-        seeds = [_reach(run, targets[run["seed"]]) for run in runs]
+        seeds = [_reach(run, bases[run["seed"]]) for run in runs]
         row = {"system": runs[0]["system"], "slug": slug, "seeds": seeds}
         for key in ("updates_ratio", "seconds_ratio"):
             if all(key in seed for seed in seeds):
@@ -68,7 +91,9 @@ def _best(curve: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
     return min(known, key=lambda pair: (pair[0], pair[1]["update"]))[1] if known else None
 
 
-def _reach(run: Mapping[str, Any], target: Any) -> dict[str, Any]:
+def _reach(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    target, target_pace = _best(base["curve"]), seconds_an_update(base["curve"])
+    assert target is not None
     wanted = loss_of(target) or 0.0
     curve = losses_of(run["curve"])
     there = next((point for loss, point in curve if loss <= wanted), None)
@@ -79,9 +104,13 @@ def _reach(run: Mapping[str, Any], target: Any) -> dict[str, Any]:
         "updates": None if there is None else there["update"],
         "updates_ratio": None if there is None else there["update"] / target["update"],
     }
-    if target.get("wall") and all(point.get("wall") for _, point in curve):
-        found["seconds"] = None if there is None else there["wall"]
-        found["seconds_ratio"] = None if there is None else there["wall"] / target["wall"]
+    pace = seconds_an_update(run["curve"])
+    if target_pace and pace:
+        seconds = None if there is None else there["update"] * pace
+        found["seconds"] = seconds
+        found["seconds_ratio"] = (
+            None if seconds is None else seconds / (target["update"] * target_pace)
+        )
     return found
 
 
@@ -109,7 +138,10 @@ def speed_section(results: Sequence[Mapping[str, Any]], baseline: str) -> list[s
     ]
     if several:
         lines.append("- Median over seeds, and the seeds in brackets, each against the same seed.")
-    lines.append("- Time compares where all trainings had the same share of a machine.")
+    lines.append(
+        "- Time is at each training's median pace, pauses left out. It compares where all had the "
+        "same share of a machine."
+    )
     return [*lines, ""]
 
 

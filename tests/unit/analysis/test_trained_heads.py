@@ -18,6 +18,7 @@ from fairseq_fixed.analysis.positions import (
 )
 from fairseq_fixed.analysis.trained import REACH, profile_heads
 from fairseq_fixed.cli import app
+from fairseq_fixed.layout import SequenceLayout
 from tests.conftest import said
 from tests.unit.models.models_common import build, tokens
 
@@ -72,6 +73,34 @@ def test_a_learned_head_without_preferences_is_uniform():
         assert profile.entropy == pytest.approx(3)  # of eight tokens
         assert profile.within[0] == pytest.approx(1 / 8)
         assert profile.within[10] == pytest.approx(1, abs=1e-4)
+
+
+def test_a_head_that_attends_to_nothing_is_near_to_nothing():
+    # not even to `left`, which is empty in a sentence of two tokens
+    *empty, _ = profile_heads(encoder_of("--encoder-heads", "7xoff+1l"), some((2, 9)))[:8]
+    assert {(head.pattern, head.difference) for head in empty} == {("none", 1.0)}
+
+
+def test_differences_by_their_definition():
+    encoder = encoder_of("--encoder-heads", "7xoff+1l")
+    (tokens_,) = some((7,))
+    weights = []
+    module = encoder.layers[0].self_attn
+    hook = module.register_forward_pre_hook(
+        lambda m, inputs: weights.append(m.weights(*inputs)[0, -1].double())
+    )
+    with torch.no_grad():
+        encoder(tokens_[None], torch.tensor([7]))
+    hook.remove()
+    (h,) = weights
+    shift = torch.diag(torch.ones(6, dtype=torch.float64), -1)  # previous: its first row is empty
+    previous = 1 - torch.minimum(h, shift).sum() / 7
+    (profile,) = [p for p in profile_heads(encoder, [tokens_]) if (p.layer, p.head) == (0, 7)]
+    assert profile.difference <= previous + 1e-5
+    found = trained._Sums(1, 1)
+    found.add(0, h[None], SequenceLayout(torch.zeros(1, 7, dtype=torch.bool)))
+    index = trained.PATTERNS.index("previous")
+    assert found.differences[0, 0, index] / 7 == pytest.approx(previous)
 
 
 def test_no_sentences():

@@ -67,6 +67,21 @@ def test_without_times_or_curves():
     assert speed.speed_section([base], "base") == []
 
 
+def test_a_standstill_of_the_machine_is_not_time():
+    base, other = run("base", 1, [5, 4, 3]), run("a", 1, [4, 3, 2, 2, 2], seconds=2)
+    for point in other["curve"][1:]:
+        point["wall"] += 1000  # suspended between its first two validations
+    (row,) = speed.reach([base, other], "base")
+    assert row["seeds"][0]["seconds"] == pytest.approx(4)
+    assert row["seconds_ratio"] == pytest.approx(4 / 3)
+    # a start that takes long, and a validation before the first update
+    other["curve"] = [{"update": 0, "loss": 9, "wall": 0.0}] + [
+        {"update": 100 * i, "loss": 4 - i, "wall": 500 + 2.0 * i} for i in (1, 2, 3)
+    ]
+    assert speed.seconds_an_update(other["curve"]) == pytest.approx(0.02)
+    assert speed.seconds_an_update([{"update": 10, "loss": 1}]) is None
+
+
 def training(losses, updates=40, seconds=60.0, ended=None, **budget):
     return {
         "curve": [{"update": i, "loss": loss} for i, loss in enumerate(losses)],
