@@ -15,8 +15,11 @@ import json
 import os
 import random
 import re
+import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -135,9 +138,24 @@ def parse_limit(limit: str | int | None) -> int | None:
     return number
 
 
+@cache
+def _word() -> re.Pattern[str]:
+    """Letters, digits, and the marks that stand on them, which `\\w` leaves out."""
+    marks = (chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] == "M")
+    return re.compile(f"[\\w{''.join(marks)}]+")
+
+
 def same_sentence(sentence: str) -> bytes:
-    """A short key, equal for sentences that differ in case, spacing or punctuation only."""
-    plain = " ".join(re.findall(r"\w+", sentence.casefold())) or sentence
+    """A short key, equal for sentences that differ in case, spacing or punctuation only.
+
+    However a letter is coded (é as one character or two, full width or half: Unicode's NFKC), it is
+    the same; marks that stand on letters, as the vowels of Devanagari, are no punctuation.
+    """
+    if sentence.isascii():
+        words = re.findall(r"\w+", sentence.lower())
+    else:
+        words = _word().findall(unicodedata.normalize("NFKC", sentence).casefold())
+    plain = " ".join(words) or sentence
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
 

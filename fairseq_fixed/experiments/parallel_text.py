@@ -51,6 +51,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_LOOK = 1000  # so many pairs show whether files are what they are said to be
+
 StrPath = str | os.PathLike[str]
 
 # What str.splitlines, or a shell tool, takes for a line break inside a line; and NUL.
@@ -74,6 +76,7 @@ def read_lines(path: StrPath, *, strip: bool = True) -> Iterator[str]:
     path = Path(path)
     carriage_returns = separators = number = 0
     mark = False
+    single = 0
     try:
         with path.open("rb") as probe:
             start = probe.read(4)
@@ -99,6 +102,7 @@ def read_lines(path: StrPath, *, strip: bool = True) -> Iterator[str]:
                 if line.endswith("\r"):
                     carriage_returns, line = carriage_returns + 1, line[:-1]
                 if not _BREAK_SET.isdisjoint(line):
+                    single = max(single, line.count("\r"))
                     separators, line = separators + 1, line.translate(_BREAKS)
                 yield line.strip() if strip else line
     except FileNotFoundError as error:
@@ -114,6 +118,11 @@ def read_lines(path: StrPath, *, strip: bool = True) -> Iterator[str]:
         raise TextError(f"{path} cannot be read: {error.strerror or error}") from error
     if number == 0:
         raise TextError(f"{path} is empty: it must hold one sentence a line")
+    if number == 1 and single > 1:
+        raise TextError(
+            f"{path} is one line with carriage returns in it: line ends as of old Macs. "
+            f"Convert it: tr '\\r' '\\n' < {path}"
+        )
     if mark:
         logger.warning("%s: byte order mark removed", path)
     if carriage_returns:
@@ -154,7 +163,31 @@ def load_parallel(
         Pair(source, target, str(number))
         for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1)
     ]
+    _look_at(pairs, source_path, target_path)
     return _without_empty(pairs, f"{source_path} and {target_path}", keep_empty)
+
+
+def _look_at(pairs: Sequence[Pair], source_path: StrPath, target_path: StrPath) -> None:
+    """Check that the first pairs look like two languages.
+
+    Raises:
+        TextError: they look like two tables, or like one text twice.
+    """
+    some = [pair for pair in pairs[:_LOOK] if pair.source and pair.target]
+    tables = sum("\t" in pair.source and "\t" in pair.target for pair in some)
+    if tables > len(some) / 2:
+        raise TextError(
+            f"{source_path} and {target_path} look like two tables, with tabs in most lines of "
+            "both: two files are taken for the two languages. Give one table; join several first: "
+            "cat a.tsv b.tsv > all.tsv"
+        )
+    equal = sum(pair.source == pair.target for pair in some)
+    # most: in corpora of corrections half of the pairs may be
+    if len(some) > 1 and equal > 0.9 * len(some):
+        raise TextError(
+            f"{source_path} and {target_path} hold the same sentences: {equal} of the first "
+            f"{len(some)} pairs are equal. Give the source language first, then the target language"
+        )
 
 
 _COLUMNS = re.compile(r"(?P<name>.+)#(?P<columns>\w+(,\w+)+)")
@@ -179,7 +212,7 @@ def load_tsv(
         path: UTF-8, plain or gzip: `source<TAB>target` lines. A table of more columns, or of
             another order, has their names behind its own, as in `all.tsv#key,en,fr,licence`: those
             of the languages, `key` for the pairs' keys, any for the rest.
-        languages: source and target, where columns have names.
+        languages: source and target: where columns have names, and to tell a line of names.
         keep_empty: as for :func:`load_parallel`.
 
     Returns:
@@ -210,7 +243,13 @@ def _tsv_pairs(path: StrPath, languages: Sequence[str]) -> Iterator[Pair]:
                 "Remove tabs inside sentences; if all lines have more columns, name them behind "
                 "the file's name, as in all.tsv#key,en,fr"
             )
-        yield Pair(cells[source], cells[target], str(number) if key is None else cells[key])
+        pair = Pair(cells[source], cells[target], str(number) if key is None else cells[key])
+        if number == 1 and [pair.source.lower(), pair.target.lower()] == [
+            language.lower() for language in languages
+        ]:
+            logger.warning("%s: line 1 names the columns; it is no pair", name)
+            continue
+        yield pair
 
 
 def _stream(paths: Sequence[StrPath], languages: Sequence[str]) -> Iterator[Pair]:
@@ -234,10 +273,19 @@ def _stream(paths: Sequence[StrPath], languages: Sequence[str]) -> Iterator[Pair
 
 def _parallel_pairs(source_path: StrPath, target_path: StrPath) -> Iterator[Pair]:
     both = itertools.zip_longest(read_lines(source_path), read_lines(target_path))
+    first: list[Pair] | None = []
     for number, (source, target) in enumerate(both, 1):
         if source is None or target is None:
             load_parallel(source_path, target_path)  # says where the two part ways
-        yield Pair(source, target, str(number))
+        pair = Pair(source, target, str(number))
+        if first is not None:
+            first.append(pair)
+            if len(first) == _LOOK:
+                _look_at(first, source_path, target_path)
+                first = None
+        yield pair
+    if first:
+        _look_at(first, source_path, target_path)
 
 
 def _without_empty(pairs: list[Pair], name: str, keep_empty: bool) -> list[Pair]:
@@ -260,7 +308,7 @@ def _mismatch(
 ) -> str:
     shorter, longer = sorted((len(sources), len(targets)))
     message = (
-        f"{source_path} has {len(sources):,} lines and {target_path} {len(targets):,}: line n of "
+        f"{source_path} has {len(sources):,} line{'s'[: len(sources) != 1]} and {target_path} {len(targets):,}: line n of "
         "one must be the translation of line n of the other. "
     )
     where = find_shift([len(line) for line in sources], [len(line) for line in targets])
@@ -542,9 +590,15 @@ def _draw_held_out(
     most = len(pairs) // (2 * len(splits))
     if len(picked) < count * len(splits) or count > most:
         distinct = min(most, len(picked) // len(splits))
+        few = (
+            f" ({len(picked):,} have sentences of their own)"
+            if len(picked) < count * len(splits)
+            else ""
+        )
+        advice = f"Set held_out to at most {distinct:,}, or give" if distinct else "Give"
         raise TextError(
             f"train has {len(pairs):,} pairs, too few to hold out {count:,} each for "
-            f"{' and '.join(splits)}. Set held_out to at most {distinct:,}, or give own files"
+            f"{' and '.join(splits)}{few}. {advice} own files"
         )
     return {
         split: [pairs[i] for i in sorted(picked[n * count : (n + 1) * count])]

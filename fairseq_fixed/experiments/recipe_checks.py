@@ -208,6 +208,14 @@ def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:
         ]
         if len(names) > 1 and any(columns.values()):
             errors.append(f"data.{split}: a table is given alone, not beside another file")
+        endings = [Path(name.removesuffix(".gz")).suffix.lstrip(".") for name in names]
+        if len(names) > 1 and endings == languages[::-1]:
+            errors.append(
+                f"data.{split}: {names[0]} is the source of {recipe.pair} and ends in "
+                f".{endings[0]}; its {languages[0]} file comes first"
+            )
+        elif len(names) > 1 and names[0] == names[1]:
+            errors.append(f"data.{split}: {names[0]} is given for both languages")
         if files:
             errors += [
                 f"data.{split}: there is no file {file}"

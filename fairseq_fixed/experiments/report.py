@@ -12,7 +12,7 @@ from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.length_view import draw_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.report_text import render
-from fairseq_fixed.experiments.results import complete, without_counts
+from fairseq_fixed.experiments.results import complete, settings_hash, without_counts
 from fairseq_fixed.experiments.scoring import read_lines
 from fairseq_fixed.experiments.speed import reach
 from fairseq_fixed.experiments.stamps import read_json, write_json, write_text
@@ -32,7 +32,7 @@ def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
         folder: the run's folder.
 
     Raises:
-        ExperimentError: a result is missing.
+        ExperimentError: a result is missing, or of other settings.
     """
     results = []
     for system in experiment.systems:
@@ -41,6 +41,11 @@ def build_report(experiment: Experiment, folder: Path) -> dict[str, Any]:
             result = read_json(file)
             if result is None:
                 raise ExperimentError(f"{file} is missing: the run is not finished")
+            if result.get("settings_hash") not in (None, settings_hash(experiment, system)):
+                raise ExperimentError(
+                    f"{file} is of other settings than {paths.RECIPE}: the run was started again "
+                    "since, and has not come to it. Run it to its end"
+                )
             results.append(complete(experiment, folder, result))
     significance = None
     if experiment.others:

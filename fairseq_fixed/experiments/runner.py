@@ -24,7 +24,7 @@ from fairseq_fixed.experiments import commands, failures
 from fairseq_fixed.experiments.errors import StageFailedError
 from fairseq_fixed.experiments.plan import NOTHING_LEFT, Plan, Stage
 from fairseq_fixed.experiments.process import start, terminate_all
-from fairseq_fixed.experiments.progress import StageProgress, View
+from fairseq_fixed.experiments.progress import StageProgress, View, format_seconds
 from fairseq_fixed.experiments.stamps import StageState, Stamps
 
 __all__ = ["Resources", "Task", "Terminated", "run_plan", "run_plans"]
@@ -116,8 +116,8 @@ def run_plan(
         StageFailedError: a command failed; the others have been stopped.
         KeyboardInterrupt: Ctrl-C or SIGTERM; all have been stopped.
     """
-    ran, failures = run_plans([Task(plan, folder, redo=redo)], view, resources)
-    for failure in failures.values():
+    ran, failed = run_plans([Task(plan, folder, redo=redo)], view, resources)
+    for failure in failed.values():
         raise failure
     return ran
 
@@ -142,7 +142,7 @@ def run_plans(
     """
     pool = _Pool(resources, [*(task.folder for task in tasks), *sources])
     runners = [_Runner(task, view, pool) for task in tasks]
-    failures: dict[Path, StageFailedError] = {}
+    failed: dict[Path, StageFailedError] = {}
     with _StopSignals() as signals:
         try:
             states = [runner.begin() for runner in runners]
@@ -154,9 +154,9 @@ def run_plans(
                     try:
                         more = runner.step()
                     except StageFailedError as error:
-                        failures[runner.folder] = error
+                        failed[runner.folder] = error
                         if len(runners) > 1:
-                            view.say(f"{runner.label}stopped: {str(error).partition(chr(10))[0]}")
+                            view.say(f"{runner.label}stopped: {failures.in_a_line(error)}")
                         runner.end()
                         more = False
                     if not more:
@@ -170,7 +170,7 @@ def run_plans(
             for runner in runners:
                 runner.end()
             view.close()
-    return sum(runner.ran for runner in runners), failures
+    return sum(runner.ran for runner in runners), failed
 
 
 class _StopSignals:
@@ -290,7 +290,9 @@ class _Runner:
             digest = self.stamps.describe(stage)["hash"]
             if (stage.name, digest) in self.pool.running:  # of another plan: wait for it
                 left.append(stage)
-            elif source := self.pool.done_elsewhere(stage, digest, self.folder):
+                continue
+            self._keep(stage)
+            if source := self.pool.done_elsewhere(stage, digest, self.folder):
                 self._adopt(stage, source)
             else:
                 self._start(stage, digest)
@@ -354,6 +356,22 @@ class _Runner:
         self.pool.running.add((stage.name, digest))
         self.ran += 1
         self.view.started(self._shown(stage), how.get(state.state, ""))
+
+    def _keep(self, stage: Stage) -> None:
+        """Refuse to replace a finished training because settings have changed.
+
+        Everything else is quickly made again; hours of training are not thrown away unasked.
+        """
+        if not stage.resumable:
+            return
+        state = self.stamps.state(stage)
+        if state.state == "stale" and (spent := self.stamps.finished(stage)) is not None:
+            raise StageFailedError(
+                f"{stage.name} has been trained already ({format_seconds(spent)}), with other "
+                f"settings: {state.why}. It is kept. To train with the new settings beside it, "
+                "give them a folder of their own: out=FOLDER. To train it again in its place: "
+                f"--redo {stage.kind} (all of them), or --redo {stage.name}"
+            )
 
     def _spawn(self, argv: tuple[str, ...], stage: Stage, env: dict[str, str]) -> subprocess.Popen:
         words = commands.expand(argv, self.resources.devices(stage))

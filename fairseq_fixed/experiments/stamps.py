@@ -238,6 +238,15 @@ class Stamps:
         write_json(self._path(stage), started)
         self._started_path(stage).unlink(missing_ok=True)
 
+    def finished(self, stage: Stage) -> float | None:
+        """Return how many seconds a stage took that has ended well, with whatever settings, and
+        whose outputs are there; else None."""
+        stamp = read_json(self._path(stage))
+        if not isinstance(stamp, Mapping):
+            return None
+        there = all(_exists(self.folder, output) for output in stage.outputs)
+        return float(stamp.get("seconds", 0.0)) if there else None
+
     def outdated(self, stage: Stage) -> bool:
         """Return whether what a stage has left is known to be of other inputs or settings.
 

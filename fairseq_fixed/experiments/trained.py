@@ -13,10 +13,16 @@ from fairseq_fixed.checkpoints import load_checkpoint
 from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.recipe import Experiment, read
+from fairseq_fixed.experiments.stages import compile_plan
+from fairseq_fixed.experiments.stamps import Stamps
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.validation import nearest
 
 __all__ = ["Loaded", "Trained", "choose_system", "find", "find_all", "load", "move"]
+
+
+#: kinds of stages that make what a model and its text have in common
+_TEXT_STAGES = ("subwords", "preprocess", "dictionary", "shards")
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ def find(folder: Path, *, system: str | None = None, seed: int | None = None) ->
         seed: None: the run's first.
 
     Raises:
-        ExperimentError: there is no such run, system or seed, or it is not trained yet.
+        ExperimentError: there is no such run, system or seed, it is not trained yet, or it was
+            trained with other settings than the run's folder has now.
     """
     experiment = read(folder)
     chosen = choose_system(experiment, system)
@@ -79,6 +86,7 @@ def find(folder: Path, *, system: str | None = None, seed: int | None = None) ->
                 f"{chosen.name}, seed {seed}, is not trained yet: {file} is missing. "
                 f"fairseq-fixed status {folder} shows what is done"
             )
+    _check_settings(folder, found)
     return found
 
 
@@ -97,9 +105,30 @@ def find_all(folder: Path, *, system: str | None = None, seed: int | None = None
     systems = experiment.systems if system is None else (choose_system(experiment, system),)
     seeds = experiment.recipe.seeds if seed is None else [seed]
     places = [_place(folder, experiment, one, number) for one in systems for number in seeds]
-    return [place for place in places if place.checkpoint.exists()] or [
+    found = [place for place in places if place.checkpoint.exists()]
+    for place in found:
+        _check_settings(folder, place)
+    return found or [
         find(folder, system=systems[0].name, seed=seeds[0])  # says what is missing
     ]
+
+
+def _check_settings(folder: Path, found: Trained) -> None:
+    """Check that the model goes with the dictionaries and subwords beside it.
+
+    In a run that was started again with other settings, and stopped on its way, it need not: the
+    subwords are then others than the model's, and its translations nonsense.
+    """
+    plan = compile_plan(found.experiment)
+    stamps = Stamps(folder.absolute())
+    its = {paths.stage_name(kind, found.system.slug, found.seed) for kind in ("train", "average")}
+    for stage in plan:
+        if (stage.kind in _TEXT_STAGES or stage.name in its) and stamps.outdated(stage):
+            raise ExperimentError(
+                f"{folder}: {found.system.name}, seed {found.seed}, was trained with other settings "
+                f"than the run has now, which was started again since ({stage.name} is to be done "
+                "again). Run it to its end, or with the old settings"
+            )
 
 
 def _place(folder: Path, experiment: Experiment, system: System, seed: int) -> Trained:

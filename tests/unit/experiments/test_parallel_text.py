@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -456,3 +457,65 @@ def test_errors_of_custom_corpora(tmp_path):
     with pytest.raises(TextError, match="left to train on"):
         prepare_custom(tmp_path / "o", **languages, train=train, valid=train, test=train)
     assert not (tmp_path / "o").exists()
+
+
+def test_two_tables_are_not_two_languages(tmp_path):
+    table = write(tmp_path / "a.tsv", "".join(f"Satz {i}\tsentence {i}\n" for i in range(20)))
+    with pytest.raises(TextError, match="look like two tables.*cat a.tsv b.tsv"):
+        load_parallel(table, table)
+    # a tab here and there, in either, is text
+    one = write(tmp_path / "one", "a\tb\nc\nd\n")
+    two = write(tmp_path / "two", "x\ny\tz\nw\n")
+    assert len(load_parallel(one, two)) == 3
+
+
+def test_one_text_twice_is_no_parallel_text(tmp_path):
+    text = write(tmp_path / "t.de", "".join(f"Satz {i}\n" for i in range(2000)))
+    out = tmp_path / "out"
+    for valid in ((), (text, text)):
+        with pytest.raises(TextError, match="hold the same sentences"):
+            prepare_custom(
+                out, source="de", target="en", train=[text, text], valid=valid, held_out=10
+            )
+    # given valid and test sets, train is streamed: it is looked at all the same
+    other = write(tmp_path / "v.en", "".join(f"Sentence {i}\n" for i in range(2000)))
+    with pytest.raises(TextError, match=r"t\.de and .*t\.de hold the same"):
+        prepare_custom(
+            out,
+            source="de",
+            target="en",
+            train=[text, text],
+            valid=[text, other],
+            test=[text, other],
+        )
+    # names and numbers are the same in many languages
+    some = "".join(f"{'Sentence' if i % 2 else 'Satz'} {i}\n" for i in range(2000))
+    assert len(load_parallel(write(tmp_path / "some", some), other)) == 2000
+
+
+def test_a_line_of_column_names_is_no_pair(tmp_path, caplog):
+    table = write(tmp_path / "a.tsv", "de\tEN\nein Satz\ta sentence\nde\ten\n")
+    pairs = load_tsv(table, ("de", "en"))
+    assert [(p.source, p.key) for p in pairs] == [("ein Satz", "2"), ("de", "3")]
+    assert "line 1 names the columns" in caplog.text
+    named = load_tsv(f"{table}#en,de", ("de", "en"))  # these are not its names
+    assert len(named) == 3
+
+
+def test_line_ends_of_old_macs(tmp_path):
+    text = write(tmp_path / "mac", "one\rtwo\rthree\r")
+    with pytest.raises(TextError, match=r"carriage returns.*tr '\\r' '\\n' <"):
+        list(read_lines(text))
+
+
+def test_how_a_letter_is_coded_does_not_hide_a_held_out_sentence():
+    same = corpus.same_sentence
+    decomposed = unicodedata.normalize("NFD", "Tôi yêu tiếng Việt.")
+    assert decomposed != "Tôi yêu tiếng Việt."
+    assert same(decomposed) == same("tôi yêu  tiếng Việt")
+    assert same("ＡＢＣ１。") == same("abc1")
+    # vowels that are marks are not punctuation; that without letters is its own key
+    assert same("कि") != same("का")
+    assert same("किताब") == same("किताब।")
+    assert same("!") != same("?") != same("？")
+    assert same("snake_case, x") == same("SNAKE_CASE x") != same("snake case x")

@@ -124,6 +124,14 @@ def test_an_unfinished_run(tmp_path):
         show(tmp_path)
 
 
+def test_a_report_of_settings_that_the_folder_no_longer_has(tmp_path):
+    exp = experiment()
+    fake_run(tmp_path, exp, SCORES)
+    later = experiment(train={"lr": 0.001})
+    with pytest.raises(ExperimentError, match="of other settings than recipe.yaml"):
+        report.build_report(later, tmp_path)
+
+
 def test_a_difference_is_significant_only_with_every_seed():
     significance = {
         "seeds": {

@@ -103,6 +103,42 @@ def test_a_change_redoes_only_what_depends_on_it(tmp_path):
     assert view.names("started") == ["a"]
 
 
+def training(text):
+    code = f"import os; open('d/%d' % len(os.listdir('d')), 'w').write({text!r})"
+    return python(code, name="train.a.seed1", inputs=("a.out",), outputs=("d/",), resumable=True)
+
+
+def test_a_finished_training_is_not_replaced_unasked(tmp_path):
+    run(tmp_path, [write("a"), training("x")])
+    changes = ([write("a", text="y"), training("x")], [write("a"), training("y")])
+    for stages, why in zip(changes, ("a.out has changed", "→"), strict=True):
+        with pytest.raises(StageFailedError, match="trained already") as caught:
+            run(tmp_path, stages)
+        assert why in str(caught.value) and "out=FOLDER" in str(caught.value)
+        assert "--redo train.a.seed1" in str(caught.value)
+        assert (tmp_path / "d/0").read_text() == "x"
+    # the old settings again: nothing was lost
+    _, view = run(tmp_path, [write("a"), training("x")])
+    assert "train.a.seed1" not in view.names("started")
+    # in its place, when told so; and where its output is gone anyway
+    run(tmp_path, [write("a"), training("y")], redo=["train.a.seed1"])
+    assert [(p.name, p.read_text()) for p in (tmp_path / "d").iterdir()] == [("0", "y")]
+    (tmp_path / "d/0").unlink()
+    run(tmp_path, [write("a"), training("z")])
+    assert (tmp_path / "d/0").read_text() == "z"
+
+
+def test_an_equal_training_elsewhere_does_not_replace_another_one(tmp_path, monkeypatch):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, text in ((one, "x"), (two, "y")):
+        folder.mkdir()
+        run(folder, [write("a"), training(text)])
+    tasks = [Task(Plan([write("a"), training("y")]), folder) for folder in (one, two)]
+    _, failed = run_plans(tasks, Recorder(), Resources(1, 1))
+    assert list(failed) == [one] and "trained already" in str(failed[one])
+    assert (one / "d/0").read_text() == "x"
+
+
 def test_outputs_are_wiped_before_a_fresh_start(tmp_path):
     code = "import os; open('d/%d' % len(os.listdir('d')), 'w')"
     stage = python(code, name="a", outputs=("d/",))

@@ -1,7 +1,11 @@
+import json
+
 import pytest
 
 from fairseq_fixed.experiments import paths, recipe, trained
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.experiments.stages import compile_plan
+from fairseq_fixed.experiments.stamps import Stamps
 
 
 @pytest.fixture
@@ -36,6 +40,31 @@ def test_what_is_trained_is_found(run):
     assert trained.find_all(run, seed=2)[0].system.name == "vanilla"
     with pytest.raises(ExperimentError, match=r"7f\+1l, seed 2, is not trained yet"):
         trained.find_all(run, system="7f+1l", seed=2)
+
+
+@pytest.mark.parametrize("name", ["subwords", "preprocess", "train.7f-1l.seed1"])
+def test_a_model_of_other_settings_than_its_folder_has_now(run, name):
+    """A finished run is started again with other settings, and stopped before the training."""
+    train(run, "7f-1l", 1)
+    plan = compile_plan(recipe.read(run))
+    stamps = Stamps(run)
+    for stage in plan:
+        for output in (run / output for output in stage.outputs):
+            if name in stage.name and not output.exists():
+                output.parent.mkdir(parents=True, exist_ok=True)
+                output.mkdir() if str(output).endswith("/") else output.touch()
+    stamps.start(plan[name])
+    stamps.finish(plan[name], 1.0)
+    assert trained.find(run).seed == 1
+    file = run / f".state/stamps/{name}.json"
+    stamp = json.loads(file.read_text())
+    file.write_text(json.dumps({**stamp, "argv": [*stamp["argv"], "--other"]}))
+    for ask in (trained.find, trained.find_all):
+        with pytest.raises(ExperimentError, match=rf"other settings.*\({name} is to be done"):
+            ask(run)
+    stamps.start(plan[name])  # begun, and not come to its output
+    with pytest.raises(ExperimentError, match="other settings"):
+        trained.find(run)
 
 
 def test_what_a_run_does_not_have(run):
