@@ -4,9 +4,9 @@
 Importing it needs nothing.
 
 From torch 2.6 on, `torch.load` refuses to unpickle any class that is not allowed by name. A
-checkpoint written by `fairseq-train` holds exactly one such class, `argparse.Namespace`: it is
-allowed, so that `fairseq-generate` and resumed training work. Nothing else is: a checkpoint
-that holds another class is refused by torch, which names the class.
+checkpoint written by `fairseq-train` holds `argparse.Namespace` and, after `--eval-bleu`, numpy
+arrays: they are allowed, so that `fairseq-generate` and resumed training work. Nothing else is: a
+checkpoint that holds another class is refused by torch, which names the class.
 """
 
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +30,8 @@ _REFUSED = re.compile(r"(?:GLOBAL|global:?|Unsupported class|class) ([\w.]+(?:\.
 def load_checkpoint(path: Path | str) -> dict[str, Any]:
     """Load a fairseq checkpoint to the CPU without running anything that it holds.
 
-    Beyond tensors and plain containers one class is allowed, `argparse.Namespace`, which
-    `fairseq-train` saves its options in.
+    Beyond tensors and plain containers what `fairseq-train` saves is allowed: `argparse.Namespace`
+    for its options, numpy's arrays for counts.
 
     Raises:
         CheckpointError: no such file, a truncated or foreign file, or one that holds another
@@ -40,19 +41,20 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint")
     try:
-        # argparse.Namespace was allowed by safe_globals.py
+        # safe_globals.py has allowed what may be in it
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         refused = _REFUSED.search(str(error))
         if refused:
             raise CheckpointError(
                 f"{path}: refused, because it holds an object of class {refused[1]}; loading it "
-                "could run code. Only tensors, plain containers and argparse.Namespace are loaded"
+                "could run code. Only tensors, arrays, plain containers and argparse.Namespace are "
+                "loaded"
             ) from error
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+        # torch's own message advises to load without a check, which could run code
         raise CheckpointError(
-            f"{path}: not a readable checkpoint ({type(error).__name__}: {first_line}); "
-            "was its writing interrupted?"
+            f"{path}: not a readable checkpoint ({type(error).__name__}); is it one, or was its "
+            "writing interrupted?"
         ) from error
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise CheckpointError(f"{path}: not a fairseq checkpoint (it has no 'model')")
@@ -60,11 +62,22 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
 
 
 def save_checkpoint(state: dict[str, Any], path: Path | str) -> None:
-    """Write a checkpoint so that a killed process leaves either the old file or the new one."""
+    """Write a checkpoint so that a killed process leaves either the old file or the new one.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    torch.save(state, temporary)
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, temporary)
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch wraps what the file system says
+        raise CheckpointError(f"{path} cannot be written: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def average_checkpoints(inputs: Sequence[Path | str], output: Path | str) -> None:

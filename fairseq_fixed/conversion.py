@@ -141,6 +141,11 @@ def _convert_side(
     source: Path | str,
 ) -> None:
     """Take out of each layer's queries and keys the rows that the heads still need; in place."""
+    from fairseq_fixed.models.joint_projection import split_joint_projection
+
+    for name in [name for name in model if name.endswith(".self_attn.in_proj_weight")]:
+        split_joint_projection(model, name.removesuffix(".in_proj_weight"))
+    _check_attention(args, side, source)
     layers = _layers(model, side)
     if not layers:
         raise ConversionError(f"{source}: has no {side} layers with a self-attention")
@@ -164,6 +169,18 @@ def _convert_side(
         _check_layer(model, args, side, layer, new, source)
     setattr(args, f"{side}_heads", heads)
     setattr(args, f"{side}_layers", len(layers))  # fewer where it was saved pruned
+
+
+def _check_attention(args: argparse.Namespace, side: str, source: Path | str) -> None:
+    """Check that nothing else stands in the self-attention's place."""
+    replaced = [f"{side}_xformers_att_config"]
+    replaced += ["cross_self_attention"] if side == "decoder" else []
+    for name in replaced:
+        if getattr(args, name, None):
+            raise ConversionError(
+                f"{source}: was trained with --{name.replace('_', '-')}, which replaces the "
+                f"{side}'s self-attention; it has no heads to choose"
+            )
 
 
 def _layers(model: Mapping[str, Tensor], side: str) -> list[int]:
@@ -192,7 +209,7 @@ def _check_layer(
         longest = getattr(args, "max_source_positions", None) or 1024  # fairseq's own default
         attention = MixedHeadAttention(width, heads, **head_options(args), max_positions=longest)
     else:
-        attention = CausalAttention(width, heads, **causal_options(args))
+        attention = CausalAttention(width, heads, **causal_options(args, [heads]))
     wanted = {name: tuple(tensor.shape) for name, tensor in attention.state_dict().items()}
     prefix = f"{side}.layers.{layer}.self_attn."
     for name in [name for name in model if name.startswith(prefix)]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["WORD_BOUNDARIES", "Vocabulary", "VocabularyError"]
+__all__ = ["RANKS", "WORD_BOUNDARIES", "Vocabulary", "VocabularyError"]
 
 WORD_BOUNDARIES = ("auto", "sentencepiece", "subword-nmt", "tokens")
+RANKS = "rarity_version"
 SENTENCEPIECE_MARK = "▁"
 SUBWORD_NMT_MARK = "@@"
 
@@ -43,7 +44,6 @@ class Vocabulary(nn.Module):
 
     begins: Tensor
     ends: Tensor
-    rarity: Tensor
 
     def __init__(
         self,
@@ -62,7 +62,14 @@ class Vocabulary(nn.Module):
             begins, ends = _boundaries(symbols, special, boundaries)
             self.register_buffer("begins", torch.tensor(begins), persistent=False)
             self.register_buffer("ends", torch.tensor(ends), persistent=False)
-        self.register_buffer("rarity", _ranks(counts, special, unk) if rarity else None)
+        # fairseq's moving average of weights (--store-ema) decays all buffers, of whole numbers too,
+        # but those whose name says version
+        self.register_buffer(RANKS, _ranks(counts, special, unk) if rarity else None)
+
+    @property
+    def rarity(self) -> Tensor | None:
+        """Each symbol's rank, (vocabulary) int64; None: made without."""
+        return getattr(self, RANKS)
 
     def word_index(self, tokens: Tensor, inside: Tensor) -> Tensor:
         """Return the word each token belongs to, counted from 0 at its sentence's start.

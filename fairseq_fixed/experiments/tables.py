@@ -139,11 +139,19 @@ def _test_notes(report: Mapping[str, Any]) -> list[str]:
             f"S{against} a bootstrap that resamples sentences and seeds together ({count:,} "
             f"resamples): {above}"
         )
-        fewest = min(min(entry[3]["seeds"]) for entry in seeds)
+        fewest = min(max(entry[3]["seeds"]) for entry in seeds)
         if fewest < _MANY_SEEDS:
             lines.append(
-                f"With {fewest} seed{'s' if fewest > 1 else ''} a system that p is coarse, "
-                "and more often too small than too large."
+                f"Of so few seeds as {fewest} that p is rough, and too small more often than too "
+                "large."
+            )
+        alone = dict.fromkeys(entry[0] for entry in seeds if min(entry[3]["seeds"]) == 1)
+        if report["baseline"] in alone or all(entry[3]["seeds"][1] == 1 for entry in seeds):
+            alone = {report["baseline"]: None}
+        if alone:
+            lines.append(
+                f"{', '.join(alone)}: one seed. The test lends it the spread of the seeds of the "
+                "system it is compared with."
             )
     if others:
         names = {

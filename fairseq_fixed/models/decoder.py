@@ -61,10 +61,12 @@ class FixedTransformerDecoder(TransformerDecoderBase):
                 side="decoder",
             )
         )
+        self._head_options = causal_options(cfg, self._specs_left)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=no_encoder_attn)
         if self._specs_left:
             raise HeadsError(f"heads: {len(self._specs_left)} layers' heads were left over")
-        del self._specs_left
+        del self._specs_left, self._head_options
+        self.dropout_module.module_name = "TransformerDecoder"  # for --retain-dropout-modules
         self._with_state: list[Any] | None = None
 
     def build_decoder_layer(
@@ -75,7 +77,7 @@ class FixedTransformerDecoder(TransformerDecoderBase):
             cfg,
             self._specs_left.pop(0),
             no_encoder_attn=no_encoder_attn,
-            head_options=causal_options(cfg),
+            head_options=self._head_options,
         )
         if cfg.checkpoint_activations:
             layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_fixed.attention.causal import CausalAttention, CausalLayout, Step
 from fairseq_fixed.heads import HeadSpec
+from fairseq_fixed.models.joint_projection import split_joint_projection
 
 __all__ = ["DecoderSelfAttention", "FixedTransformerDecoderLayer"]
 
@@ -62,6 +63,10 @@ class DecoderSelfAttention(FairseqIncrementalState, CausalAttention):
             self._set_input_buffer(incremental_state, self.reorder(state, new_order))
         return incremental_state
 
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Split the joint projection of very old checkpoints, as fairseq's attention does."""
+        split_joint_projection(state_dict, name)
+
     # fairseq's names; its decoder layer calls them
 
     def _get_input_buffer(self, incremental_state: Any) -> dict[str, Any]:
@@ -96,6 +101,8 @@ class FixedTransformerDecoderLayer(TransformerDecoderLayerBase):
         self._heads, self._head_options = heads, head_options or {}
         super().__init__(cfg, no_encoder_attn)
         del self._heads, self._head_options
+        for module in (self.dropout_module, self.activation_dropout_module):
+            module.module_name = "TransformerDecoderLayerBase"  # for --retain-dropout-modules
 
     def build_self_attention(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from fairseq_fixed.heads import HeadsError, parse_heads
 from fairseq_fixed.layout import SequenceLayout
 from fairseq_fixed.models.layer import FixedTransformerEncoderLayer
 from fairseq_fixed.models.options import head_options
-from fairseq_fixed.vocabulary import Vocabulary
+from fairseq_fixed.vocabulary import RANKS, Vocabulary
 
 __all__ = ["FixedTransformerEncoder"]
 
@@ -68,6 +69,7 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         if self._specs_left:
             raise HeadsError(f"heads: {len(self._specs_left)} layers' heads were left over")
         del self._specs_left
+        self.dropout_module.module_name = "TransformerEncoder"  # for --retain-dropout-modules
         if cfg.no_encoder_positional_embeddings:
             self.embed_positions = None
         self.tisa_shared = cfg.tisa_shared
@@ -106,7 +108,10 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         Raises:
             HeadsError: TISA functions that differ by layer, for layers that share them.
         """
-        rarity = f"{name}.vocabulary.rarity"
+        rarity = f"{name}.vocabulary.{RANKS}"
+        former = f"{name}.vocabulary.rarity"
+        if former in state_dict:
+            state_dict.setdefault(rarity, state_dict.pop(former))
         if self.vocabulary is not None and self.vocabulary.rarity is not None:
             state_dict.setdefault(rarity, self.vocabulary.rarity)
         else:
@@ -196,11 +201,22 @@ class FixedTransformerEncoder(TransformerEncoderBase):
         }
 
 
+#: names of languages and masks, which fairseq's multilingual tasks and mBART's add: no words
+_TAG = re.compile(r"__\w+__|\[[a-z]+_[A-Z]+\]|<mask>")
+
+
 def _vocabulary(dictionary: Dictionary, boundaries: str, needs: frozenset[str]) -> Vocabulary:
+    tags = [
+        index
+        for index, (symbol, count) in enumerate(
+            zip(dictionary.symbols, dictionary.count, strict=True)
+        )
+        if count <= 1 and _TAG.fullmatch(symbol)  # added with the count 1
+    ]
     return Vocabulary(
         dictionary.symbols,
         dictionary.count,
-        special=(dictionary.bos(), dictionary.pad(), dictionary.eos()),
+        special=(dictionary.bos(), dictionary.pad(), dictionary.eos(), *tags),
         unk=dictionary.unk(),
         boundaries=boundaries,
         words="words" in needs,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fairseq_fixed.attention import MixedHeadAttention
 from fairseq_fixed.heads import HeadSpec
 from fairseq_fixed.layout import SequenceLayout
+from fairseq_fixed.models.joint_projection import split_joint_projection
 
 __all__ = ["FixedTransformerEncoderLayer"]
 
@@ -59,7 +60,7 @@ class FixedTransformerEncoderLayer(nn.Module):
         head_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        name = type(self).__name__
+        name = "TransformerEncoderLayerBase"  # fairseq's, for --retain-dropout-modules
         self.self_attn = MixedHeadAttention(
             embed_dim, heads, dropout=attention_dropout, **(head_options or {})
         )
@@ -105,7 +106,8 @@ class FixedTransformerEncoderLayer(nn.Module):
         return (x, fc_result) if self.return_fc else x
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename the layer norms of very old checkpoints, as fairseq's layer does."""
+        """Rename what very old checkpoints hold, as fairseq's layer does."""
+        split_joint_projection(state_dict, f"{name}.self_attn")
         for old, new in (("0", "self_attn_layer_norm"), ("1", "final_layer_norm")):
             for part in ("weight", "bias"):
                 key = f"{name}.layer_norms.{old}.{part}"

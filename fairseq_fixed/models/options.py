@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fairseq_fixed.attention import EDGES
 from fairseq_fixed.attention.band import PROJECTIONS, SPARSE
 from fairseq_fixed.attention.gaussian import GAUSSIAN_ROWS
+from fairseq_fixed.heads import HeadsError, HeadSpec
 from fairseq_fixed.vocabulary import WORD_BOUNDARIES
 
 __all__ = [
@@ -170,7 +172,18 @@ def head_options(args: object) -> dict[str, Any]:
     }
 
 
-def causal_options(args: object) -> dict[str, Any]:
-    """Return the options that a decoder's heads take."""
+def causal_options(args: object, layers: Sequence[Sequence[HeadSpec]]) -> dict[str, Any]:
+    """Return the options that a decoder's heads take.
+
+    Raises:
+        HeadsError: an option that the encoder's heads of a kind heed, and the decoder's do not.
+    """
+    banded = any(spec.kind == "band" for heads in layers for spec in heads)
+    projection = getattr(args, "band_projection", "renormalized")
+    if banded and projection != "renormalized":
+        raise HeadsError(
+            f"--band-projection {projection} is for the encoder: band heads of a decoder are "
+            "renormalized. Leave it out, or band out of --decoder-heads"
+        )
     options = head_options(args)
     return {name: options[name] for name in ("edge", "gaussian_rows")}

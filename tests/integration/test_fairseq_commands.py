@@ -124,6 +124,32 @@ def test_training_resumes_with_the_losses_of_an_uninterrupted_run(data_bin, tmp_
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_checkpoints_of_a_training_that_computes_bleu(data_bin, tmp_path):
+    """Their validation's counts are numpy arrays."""
+    flags = (
+        *("--encoder-heads", "7f+1l", "--eval-bleu", "--eval-bleu-args", '{"beam": 1}'),
+        *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
+    )
+    train(data_bin, tmp_path, "fixed_transformer", "--max-update", "5", *flags)
+    assert len(generate(data_bin, tmp_path / "checkpoint_best.pt", "--max-len-b", "5")) == 80
+    out = train(data_bin, tmp_path, "fixed_transformer", "--max-update", "7", *flags).out
+    assert "Loaded checkpoint" in out and '"valid_bleu"' in out
+
+
+def test_a_moving_average_of_a_model_that_ranks_tokens(data_bin, tmp_path):
+    out = train(
+        *(data_bin, tmp_path, "fixed_transformer", "--encoder-heads", "4xband:2:1+4xrare:2:3"),
+        *("--max-update", "5", "--store-ema", "--ema-decay", "0.5"),
+    ).out
+    assert "done training" in out
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    ema = state["extra_state"]["ema"]
+    assert torch.equal(
+        ema["encoder.vocabulary.rarity_version"],
+        state["model"]["encoder.vocabulary.rarity_version"],
+    )
+
+
 def test_the_loss_falls(data_bin, tmp_path):
     out = train(
         data_bin, tmp_path, "fixed_transformer_tiny", "--encoder-heads", "8f", "--max-update", "40"

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fairseq_fixed.layout import SequenceLayout
-from fairseq_fixed.vocabulary import Vocabulary, VocabularyError
+from fairseq_fixed.vocabulary import RANKS, Vocabulary, VocabularyError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -88,7 +88,7 @@ def test_rarest(pads):
 
 def test_ranks_are_saved_and_boundaries_are_not():
     saved = vocabulary(["▁a", "▁b"], [1, 1, 1, 1, 7, 3], rarity=True, words=True).state_dict()
-    assert list(saved) == ["rarity"]
+    assert list(saved) == [RANKS]
     other = vocabulary(["▁a", "▁b"], [1, 1, 1, 1, 1, 1], rarity=True, words=True)
     other.load_state_dict(saved)
     assert other.ranks(torch.tensor([[4, 5, 3, 2]])).tolist() == [[2, 1, 0, -1]]

@@ -72,6 +72,37 @@ def test_the_sentences_are_the_same_for_all():
     assert compare(one, shuffled)["p"] > 0.1
 
 
+def test_a_single_seed_borrows_the_luck_of_the_others():
+    # One sentence. The system's 3 seeds have 0, 3 and 6 (mean 3, deviations -3, 0, 3); the
+    # baseline's only seed has 3. Means of two of three: 0, 1.5 (twice), 3 (three times), 4.5
+    # (twice), 6. The borrowed deviation times √(3/2) is added.
+    system = [table(0), table(3), table(6)]
+    luck = 3 * 1.5**0.5
+    found = compare([table(3)], system, resamples=30_000)
+    assert found["difference"] == 0 and found["seeds"] == [3, 1]
+    assert found["interval"] == pytest.approx([-3 - luck, 3 + luck])
+    found = compare(system, [table(3)], resamples=30_000)  # and the other way round
+    assert found["interval"] == pytest.approx([-3 - luck, 3 + luck])
+    # their variance: s²/3 of the mean, and s² of one seed
+    s2 = np.var([0, 3, 6], ddof=1)
+    means = np.array([(a + b) / 2 for a in (0, 3, 6) for b in (0, 3, 6)]) - 3
+    sums = np.array([m + z for m in means for z in (-luck, 0, luck)])
+    assert sums.var() == pytest.approx(s2 / 3 + s2)
+    # two single seeds have none to borrow
+    assert compare([table(1)], [table(5)])["interval"] == [4, 4]
+
+
+def test_a_single_seed_is_not_called_better_for_its_luck():
+    rng = np.random.default_rng(5)
+    found = []
+    for i in range(300):
+        base = [table(*[10_000 + int(rng.normal() * 1000)] * 2) for _ in range(3)]
+        one = [table(*[10_000 + int(rng.normal() * 1000)] * 2)]
+        found.append(compare(base, one, resamples=300, seed=i)["p"])
+    share = (np.array(found) <= 0.05).mean()
+    assert share < 0.21 + 3 * (0.21 * 0.79 / 300) ** 0.5  # as the module says; 0.43 without
+
+
 def simulate(pairs, *, seeds, seed_spread, sentence_spread, shift=0, n=60):
     """Return p of pairs of systems that differ by chance, and by `shift`."""
     rng = np.random.default_rng(2)

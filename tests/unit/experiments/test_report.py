@@ -256,7 +256,7 @@ def test_p_over_seeds_in_report_and_terminal(tmp_path, capsys):
     exp = scored_run(tmp_path)
     text = report.write_report(exp, tmp_path).read_text()
     assert "resamples sentences and seeds together (1,000 resamples)" in text
-    assert "With 2 seeds a system that p is coarse" in text
+    assert "Of so few seeds as 2 that p is rough" in text
     assert "(p = 0.010)" not in text  # that of single seeds
     content = json.loads((tmp_path / "report/report.json").read_text())
     difference = content["rows"][1]["differences"]["bleu"]

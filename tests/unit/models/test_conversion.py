@@ -7,7 +7,7 @@ import torch
 from models_common import PAD, build, options, task, tokens
 from typer.testing import CliRunner
 
-from fairseq_fixed.checkpoints import load_checkpoint
+from fairseq_fixed.checkpoints import CheckpointError, load_checkpoint
 from fairseq_fixed.cli import app
 from fairseq_fixed.conversion import ConversionError, convert_checkpoint
 from fairseq_fixed.heads import HeadsError
@@ -202,3 +202,47 @@ def test_the_verb(tmp_path):
     assert done.exit_code == 0, done.output
     assert load_checkpoint(tmp_path / "b.pt")["cfg"]["model"].encoder_heads == "8xband:2"
     assert CliRunner().invoke(app, [*words[:-1], "nonsense"]).exit_code != 0
+
+
+def test_a_very_old_checkpoint_with_one_projection_for_three(tmp_path):
+    vanilla = save(tmp_path / "old.pt")
+    state = load_checkpoint(tmp_path / "old.pt")
+    for side, layers in (("encoder", 2), ("decoder", 1)):
+        for layer in range(layers):
+            name = f"{side}.layers.{layer}.self_attn"
+            for part in ("weight", "bias"):
+                parts = [state["model"].pop(f"{name}.{letter}_proj.{part}") for letter in "qkv"]
+                state["model"][f"{name}.in_proj_{part}"] = torch.cat(parts)
+    torch.save(state, tmp_path / "old.pt")
+    out = tmp_path / "new.pt"
+    convert_checkpoint(tmp_path / "old.pt", out, encoder_heads="8l", decoder_heads="8l")
+    assert_same(vanilla, load(out))
+
+
+def test_what_stands_in_the_self_attentions_place_is_named(tmp_path):
+    flags = ("--cross-self-attention",)
+    vanilla = save(tmp_path / "cross.pt", *flags)
+    convert_checkpoint(tmp_path / "cross.pt", tmp_path / "out.pt", encoder_heads="8l")
+    assert_same(vanilla, load(tmp_path / "out.pt"))
+    with pytest.raises(ConversionError, match="--cross-self-attention, which replaces the decoder"):
+        convert_checkpoint(
+            tmp_path / "cross.pt", tmp_path / "out.pt", encoder_heads="8l", decoder_heads="8l"
+        )
+    save(tmp_path / "plain.pt")
+    with pytest.raises(HeadsError, match="is for the encoder"):
+        convert_checkpoint(
+            *(tmp_path / "plain.pt", tmp_path / "out.pt"),
+            encoder_heads="8l",
+            decoder_heads="8xband:2",
+            options={"band_projection": "exact"},
+        )
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    save(tmp_path / "plain.pt")
+    new = tmp_path / "new" / "folder" / "out.pt"
+    convert_checkpoint(tmp_path / "plain.pt", new, encoder_heads="8l")
+    assert [path.name for path in new.parent.iterdir()] == ["out.pt"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        convert_checkpoint(tmp_path / "plain.pt", tmp_path / "file" / "x.pt", encoder_heads="8l")

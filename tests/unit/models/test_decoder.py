@@ -427,3 +427,10 @@ def test_a_token_left_out_is_said():
     model = decoder_of().eval()
     with pytest.raises(ValueError, match="one token a step"):
         model.decoder(tokens([5]), encoded(model, [4]), {})
+
+
+def test_the_exact_projection_is_the_encoders():
+    exact = ("--band-projection", "exact")
+    with pytest.raises(HeadsError, match="band heads of a decoder are renormalized"):
+        decoder_of(*exact, mix="4xband:2+4l")
+    decoder_of(*exact, mix="4xcurrent+4l")

@@ -294,13 +294,54 @@ def test_positions_can_go_from_the_encoder_alone():
 def test_ranks_travel_with_the_checkpoint():
     model = build("--encoder-heads", "8xband:2:1")
     state = model.state_dict()
-    assert "encoder.vocabulary.rarity" in state
+    assert "encoder.vocabulary.rarity_version" in state
     counts = task()
     counts.source_dictionary.count = [1] * len(counts.source_dictionary)
     other = build("--encoder-heads", "8xband:2:1", a_task=counts)
     other.load_state_dict(state, strict=True)
     src = tokens([9, 5])
     assert torch.equal(encode(model.eval(), src), encode(other.eval(), src))
+    # under the name that it had at first, too
+    state["encoder.vocabulary.rarity"] = state.pop("encoder.vocabulary.rarity_version")
+    again = build("--encoder-heads", "8xband:2:1", a_task=counts)
+    again.load_state_dict(state, strict=True)
+    assert torch.equal(encode(model, src), encode(again.eval(), src))
+
+
+def test_names_of_languages_are_no_rare_tokens():
+    a_task = task()
+    for symbol in ("__de__", "[de_DE]", "<mask>", "__it"):
+        a_task.source_dictionary.add_symbol(symbol)
+    vocabulary = build("--encoder-heads", "8xrare:1:3", a_task=a_task).encoder.vocabulary
+    *tags, word = range(len(a_task.source_dictionary) - 4, len(a_task.source_dictionary))
+    assert vocabulary.rarity[tags].tolist() == [-1] * 3
+    assert vocabulary.rarity[word] == 1  # the rarest but <unk>
+
+
+def joint(state):
+    """Return a state as very old checkpoints hold it: one projection in the place of three."""
+    old = {}
+    for key, tensor in state.items():
+        for part in ("weight", "bias"):
+            if key.endswith(f".self_attn.q_proj.{part}"):
+                names = [key.replace("q_proj", f"{letter}_proj") for letter in "qkv"]
+                new = key.replace(f"q_proj.{part}", f"in_proj_{part}")
+                old[new] = torch.cat([state[name] for name in names])
+        if not any(f".self_attn.{letter}_proj." in key for letter in "qkv"):
+            old[key] = tensor
+    return old
+
+
+def test_very_old_checkpoints_with_one_projection_for_three():
+    for flags in (("--encoder-heads", "8l"), ("--encoder-heads", "8l", "--decoder-heads", "8l")):
+        flags = (*flags, "--decoder-attention-heads", "8")
+        new, loaded = build(*flags).eval(), build(*flags).eval()
+        old = joint(new.state_dict())
+        assert "encoder.layers.0.self_attn.in_proj_weight" in old
+        loaded.load_state_dict(old, strict=True)
+        src, previous = tokens([5, 9]), tokens([4, 7], "right")
+        lengths = src.ne(PAD).sum(1)
+        assert torch.equal(new(src, lengths, previous)[0], loaded(src, lengths, previous)[0])
 
 
 def test_a_dictionary_without_word_marks():
@@ -339,10 +380,29 @@ def test_a_model_trained_with_layers_to_keep_loads_again():
     again.load_state_dict(trained.state_dict(), strict=True, model_cfg=saved)
 
 
-@pytest.mark.parametrize("heads", ["8l", "8xband:2", "8xrandom", "8xalibi"])
+@pytest.mark.parametrize("heads", ["8l", "8xband:2", "8xrandom", "8xalibi", "8xsyntactic:2"])
 def test_retained_dropout(heads):
     model = build("--encoder-heads", heads, "--attention-dropout", "0.5", "--dropout", "0").eval()
     src = tokens([9, 4])
     assert torch.equal(encode(model, src), encode(model, src))
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["MultiheadAttention"])
     assert not torch.equal(encode(model, src), encode(model, src))
+
+
+@pytest.mark.parametrize("side", ["Encoder", "Decoder"])
+def test_retained_dropout_by_the_names_of_fairseqs_modules(side):
+    flags = ("--decoder-heads", "8l", "--decoder-attention-heads", "8", "--dropout", "0.5")
+    model = build("--encoder-heads", "8f", *flags).eval()
+    vanilla = build("--dropout", "0.5", arch="transformer_tiny").eval()
+    names = [f"Transformer{side}", f"Transformer{side}LayerBase"]
+    for each in (model, vanilla):
+        each.make_generation_fast_(retain_dropout=True, retain_dropout_modules=names)
+    ours, theirs = (
+        {
+            (name.split(".")[0], module.module_name)
+            for name, module in each.named_modules()
+            if getattr(module, "apply_during_inference", False)
+        }
+        for each in (model, vanilla)
+    )
+    assert ours == theirs == {(side.lower(), name) for name in names}
