@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import shlex
 import signal
@@ -17,6 +18,7 @@ from fairseq_fixed.analysis.verbs import app as analyse_app
 from fairseq_fixed.bench.verbs import app as bench_app
 from fairseq_fixed.experiments import verbs
 from fairseq_fixed.experiments.errors import ExperimentError
+from fairseq_fixed.quiet import quieten_fairseq
 
 __all__ = ["app", "main"]
 
@@ -191,13 +193,14 @@ def status(folder: _Run) -> None:
             typer.echo(line)
         return
     plan = compile_plan(read(folder))
-    states = Stamps(folder.absolute()).survey(plan, save=False)
+    stamps = Stamps(folder.absolute())
+    states = stamps.survey(plan, save=False)
     process = holder(folder)
     for stage in plan:
         state = states[stage.name]
         word = state.state
-        if process is not None and word in ("todo", "partial", "stale"):
-            word = "running" if (folder / stage.log).exists() else word
+        if process is not None and word != "done" and stamps.running(stage):
+            word = "running"
         more = format_seconds(state.seconds) if word == "done" else state.why
         typer.echo(f"{word:8}  {stage.name:34}  {more}".rstrip())
     done = sum(s.state == "done" for s in states.values())
@@ -226,16 +229,18 @@ def recipes() -> None:
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)
-def validate(recipe: _Recipe, overrides: _Overrides = None) -> None:
-    """Check a recipe; all errors at once."""
+def validate(context: typer.Context, recipe: _Recipe, overrides: _Overrides = None) -> None:
+    """Check a recipe, and its options by fairseq's own parsers; all errors at once."""
+    from fairseq_fixed.experiments.options_check import parse_options
     from fairseq_fixed.experiments.recipe import load
     from fairseq_fixed.experiments.stages import compile_plan
 
     experiment = load(recipe, overrides or ())
-    typer.echo(
-        f"{experiment.name} is valid: {_systems(experiment)}, "
-        f"{len(compile_plan(experiment))} stages"
-    )
+    plan = compile_plan(experiment)
+    if importlib.util.find_spec("fairseq") is not None:
+        quieten_fairseq(context)
+        parse_options(plan)
+    typer.echo(f"{experiment.name} is valid: {_systems(experiment)}, {len(plan)} stages")
 
 
 @app.command(rich_help_panel=_EXPERIMENTS)
@@ -257,7 +262,12 @@ def translate(
     translator = Translator.from_run(
         folder, system=system, seed=seed, beam=beam, batch_size=batch_size, cpu=cpu
     )
-    stream = read_stream(sys.stdin.buffer) if file == "-" else read_lines(file)
+    if file == "-":
+        stream = read_stream(sys.stdin.buffer)
+    elif Path(file).is_file() and not Path(file).stat().st_size:
+        stream = iter(())  # no line in, none out
+    else:
+        stream = read_lines(file)
     output = sys.stdout
     for line in translator.stream(by_arrival(stream)):
         output.write(f"{line}\n")
@@ -491,6 +501,11 @@ def main() -> None:
         app()
     except _known_errors() as error:
         typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.echo(f"Error: {error.filename}: {error.strerror}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -62,8 +62,8 @@ class Vocabulary(nn.Module):
             begins, ends = _boundaries(symbols, special, boundaries)
             self.register_buffer("begins", torch.tensor(begins), persistent=False)
             self.register_buffer("ends", torch.tensor(ends), persistent=False)
-        # fairseq's moving average of weights (--store-ema) decays all buffers, of whole numbers too,
-        # but those whose name says version
+        # fairseq's moving average of weights (--store-ema) decays all buffers, those of whole
+        # numbers too, but not what has "version" in its name
         self.register_buffer(RANKS, _ranks(counts, special, unk) if rarity else None)
 
     @property

@@ -90,9 +90,10 @@ def load_encoder(checkpoint: Path | str, data: Path | str | None = None) -> tupl
                 [str(path)], arg_overrides={} if data is None else {"data": str(data)}
             )
         except FileNotFoundError as error:
+            where = "are not where it was trained" if data is None else f"are not in {data}"
             raise CheckpointError(
-                f"{checkpoint}: its dictionaries are not where it was trained ({error}); give the "
-                "folder of binarised data: --data"
+                f"{checkpoint}: its dictionaries {where} ({error}); --data is the folder of "
+                "binarised data, with dict.LANG.txt in it"
             ) from error
     assert isinstance(model, FixedTransformerModel)
     return model.encoder.eval(), task

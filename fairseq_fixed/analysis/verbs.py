@@ -152,8 +152,11 @@ def _read_matrices(file: Path) -> NDArray[np.float64]:
 
     try:
         array = np.load(file, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise typer.BadParameter(f"{file}: not a .npy file of numbers ({error})") from None
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror or error}") from None
+    except (EOFError, ValueError):
+        # numpy's own message advises to load without a check, which could run code
+        raise typer.BadParameter(f"{file}: not a .npy file of numbers") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
         raise typer.BadParameter(f"{file}: not a .npy file of numbers")
     matrices = array.astype(np.float64)

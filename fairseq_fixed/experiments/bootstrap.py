@@ -21,9 +21,9 @@ How coarse it is: two or three seeds are few, and what they say of seeds in gene
 equal systems that differ by their seeds' luck alone (normal, in 20,000 simulated pairs), p < 0.05
 came up for 33 % with 2 seeds a system, 13 % with 3, 9 % with 5, 7 % with 10, where 5 % would be
 right; with as much variance from sentences as from seeds, for 8 %, 7 %, 6 % and 5 %. Of one seed
-against 2, 3, 5 or 10, for 39 %, 21 %, 14 % and 9 % (in 4,000 pairs), and with as much from sentences
-for 9 %, 7 %, 6 % and 6 %; without borrowed luck it would be 66 %, 43 %, 49 % and 57 %. A permutation
-of the seeds alone, which is exact, could never go below p = 0.1 with 3 seeds a system.
+against 2, 3, 5 or 10 (4,000 pairs) for 39 %, 21 %, 14 % and 9 %, and with as much from sentences
+for 9 %, 7 %, 6 % and 6 %; without borrowed luck it would be 66 %, 43 %, 49 % and 57 %. A
+permutation of the seeds alone, which is exact, could never go below p = 0.1 with 3 seeds a system.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ def _render_table(report: dict[str, Any]) -> str:
         *signature_lines((r["system"], signatures_of(r)) for r in report["results"]),
         f"- Machine: {'; '.join(sorted(machines))}; "
         f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}. "
-        f"Made by `fairseq-fixed run {report['recipe']} results=results`.",
+        f"Made by `fairseq-fixed run {report['recipe']} results=results`, `systems` and `seeds` as "
+        "in the table.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -90,7 +90,7 @@ def run_contrast(
     if where.is_file() and where.suffix == ".pt":
         if system is not None or seed is not None:
             raise ExperimentError("--system and --seed belong to a run's folder, not a checkpoint")
-        if data is None or not data.is_dir():
+        if data is None or not any(data.glob("dict.*.txt")):
             raise ExperimentError(
                 "a checkpoint needs --data, the folder of its dictionaries (fairseq-preprocess's "
                 "--destdir)" + ("" if data is None else f": {data} is none")

@@ -140,7 +140,7 @@ def parse_limit(limit: str | int | None) -> int | None:
 
 @cache
 def _word() -> re.Pattern[str]:
-    """Letters, digits, and the marks that stand on them, which `\\w` leaves out."""
+    """Letters, digits, and the marks that stand on them, which a regular expression's w lacks."""
     marks = (chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] == "M")
     return re.compile(f"[\\w{''.join(marks)}]+")
 

@@ -308,8 +308,8 @@ def _mismatch(
 ) -> str:
     shorter, longer = sorted((len(sources), len(targets)))
     message = (
-        f"{source_path} has {len(sources):,} line{'s'[: len(sources) != 1]} and {target_path} {len(targets):,}: line n of "
-        "one must be the translation of line n of the other. "
+        f"{source_path} has {len(sources):,} line{'s'[: len(sources) != 1]} and {target_path} "
+        f"{len(targets):,}: line n of one must be the translation of line n of the other. "
     )
     where = find_shift([len(line) for line in sources], [len(line) for line in targets])
     if where >= shorter:

@@ -126,6 +126,10 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
             raise ExperimentError(f"Hydra knows recipes by .yaml alone: rename {recipe}")
         if not file.is_file():
             raise ExperimentError(f"there is no file {recipe}")
+        try:
+            file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ExperimentError(f"{file} is not UTF-8: {error}") from error
         folder, name = file.resolve().parent, file.stem
     else:
         groups = {f.stem: f.parent.name for f in recipe_files()}
@@ -251,6 +255,10 @@ def read(folder: Path) -> Experiment:
     except OSError as error:
         raise ExperimentError(
             f"{folder} is not the folder of a run: {file.name} is missing or unreadable"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ExperimentError(
+            f"{file} is damaged: {error}. The command that made the run writes it anew"
         ) from error
     if not isinstance(content, dict):
         raise ExperimentError(f"{file} holds no recipe")

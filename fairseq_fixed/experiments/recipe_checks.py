@@ -48,6 +48,7 @@ def check_settings(
     _check_numbers(recipe, errors)
     if files:  # a finished run is read whatever is asked of new ones
         _check_schedule(recipe.train, errors)
+        _check_bounds(recipe, errors)
     _check_batch(recipe.train, errors)
     _check_pair(recipe, errors)
     _check_tokenizer(recipe, errors, tools)
@@ -124,6 +125,40 @@ def _check_schedule(train: TrainSettings, errors: list[str]) -> None:
             errors.append(f"{key}: must be a finite number, is {number}")
 
 
+def _check_bounds(recipe: Recipe, errors: list[str]) -> None:
+    """Append what lies outside its bounds; what is not a number lies outside, too."""
+    data, train, translate, score = recipe.data, recipe.train, recipe.translate, recipe.score
+    least = {
+        "train.patience": train.patience,
+        "train.max_hours": train.max_hours,
+        "train.clip_norm": train.clip_norm,
+        "train.weight_decay": train.weight_decay,
+        "translate.max_len_a": translate.max_len_a,
+        "translate.max_len_b": translate.max_len_b,
+        "score.trials": score.trials,
+        "samples": recipe.samples,
+    }
+    errors += [
+        f"{key}: must be at least 0, is {value}" for key, value in least.items() if not value >= 0
+    ]
+    if translate.max_len_a == translate.max_len_b == 0:
+        errors.append("translate.max_len_a and max_len_b: both 0 leave no room for a translation")
+    if not math.isfinite(translate.length_penalty):
+        errors.append(f"translate.length_penalty: must be finite, is {translate.length_penalty}")
+    if not 0 < score.alpha < 1:
+        errors.append(f"score.alpha: must be above 0 and below 1, is {score.alpha}")
+    coverage = recipe.subwords.character_coverage
+    if not 0 < coverage <= 1:
+        errors.append(f"subwords.character_coverage: must be above 0, at most 1, is {coverage}")
+    if data.max_words is not None and data.max_words < 1:
+        errors.append(f"data.max_words: must be at least 1, or null, is {data.max_words}")
+    if not isinstance(data, SwordData) and not (data.valid and data.test) and data.held_out < 1:
+        errors.append(
+            "data.held_out: must be at least 1 where no valid or no test set is given, is "
+            f"{data.held_out}"
+        )
+
+
 def _check_batch(train: TrainSettings, errors: list[str]) -> None:
     """Append what is wrong with how an update's batches are shared out."""
     if train.batch_tokens is None:
@@ -150,7 +185,7 @@ def _check_batch(train: TrainSettings, errors: list[str]) -> None:
 
 def _check_pair(recipe: Recipe, errors: list[str]) -> None:
     codes = recipe.pair.split("-")
-    if len(codes) != 2 or not all(re.fullmatch(r"[A-Za-z_]+", code) for code in codes):
+    if len(codes) != 2 or not all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", code) for code in codes):
         errors.append(f"pair: expected two language codes, as in es-en, got {recipe.pair!r}")
     elif codes[0] == codes[1]:
         errors.append(f"pair: {recipe.pair!r} names the same language twice")

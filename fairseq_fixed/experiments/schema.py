@@ -105,7 +105,7 @@ class ModelSettings:
 class TrainSettings:
     """The budget and the optimiser, the same for all systems."""
 
-    max_update: int = 20_000  # updates; every system gets as many
+    max_update: int = 20_000  # updates; with `patience` a training may end earlier
     max_hours: float = 0  # stop a training after so many hours; 0: no limit
     patience: int = 0  # stop after so many validations without a better loss; 0: never
     max_tokens: int = 4096  # tokens a batch (and device)

@@ -42,8 +42,12 @@ def write_text(path: Path, text: str) -> None:
     try:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -238,9 +242,17 @@ class Stamps:
         write_json(self._path(stage), started)
         self._started_path(stage).unlink(missing_ok=True)
 
+    def running(self, stage: Stage) -> bool:
+        """Return whether the run that holds the folder now has started a stage and not ended it."""
+        started = self._started_path(stage)
+        lock = self.state_folder / "lock"  # written when the folder was taken
+        return started.exists() and _written(started) >= _written(lock)
+
     def finished(self, stage: Stage) -> float | None:
-        """Return how many seconds a stage took that has ended well, with whatever settings, and
-        whose outputs are there; else None."""
+        """Return how many seconds a stage took that ended well, with whatever settings; else None.
+
+        None, too, where its outputs are no longer there.
+        """
         stamp = read_json(self._path(stage))
         if not isinstance(stamp, Mapping):
             return None

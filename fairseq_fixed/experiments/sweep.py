@@ -165,6 +165,8 @@ def plan_sweep(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True
     parsed = _with_own(recipe, overrides)
     keys = _keys([o for o in parsed if o.is_sweep_override()])
     points = _points(recipe, keys, _expand(parsed), tools)
+    if not points:
+        raise ExperimentError(f"{', '.join(keys)}: no value to run; a range may be empty")
     experiment = points[0].experiment
     base = Path(f"runs/{experiment.name}").absolute()
     own = brings_sweep(recipe, overrides)
@@ -253,6 +255,8 @@ def _points(
         split = (word.partition("=") for word in overrides)
         found = {_plain(key): value for key, _, value in split}
         values = {key: found[key] for key in keys}
+        if any(values == point.values for point in points):  # lr=0.1,0.1
+            continue
         text = ".".join(f"{short[key]}-{value}" for key, value in values.items())
         name = slug(text)
         if name in names:  # 7f+1l and 7f-1l

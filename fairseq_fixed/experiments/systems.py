@@ -160,7 +160,9 @@ def _read(file: Path) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {file}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{file} holds no keys and values")
@@ -187,6 +189,8 @@ def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings) -> System:
     if name is None:
         parts = [str(heads or arch), *(f"{k}={v}" for k, v in options.items())]
         name = " ".join(parts)
+    if not str(name).strip():
+        raise ValueError("`name` is empty; leave it out, or say what tables are to show")
     return System(
         str(name),
         slug(str(name)),
@@ -203,7 +207,9 @@ def _halves(options: dict[str, Any], model: ModelSettings) -> str | None:
     lower, upper = options.pop("lower", None), options.pop("upper", None)
     if lower is None and upper is None:
         return None
-    layers = int(options.get("encoder_layers", model.encoder_layers or model.layers))
+    layers = options.get("encoder_layers", model.encoder_layers or model.layers)
+    if not isinstance(layers, int):
+        raise ValueError(f"encoder_layers: expected a whole number above 0, got {layers!r}")
     if lower is None or upper is None or layers < 2:
         raise ValueError("`lower` and `upper` go together, and need two encoder layers or more")
     half = (layers + 1) // 2
@@ -214,6 +220,10 @@ def _check_heads(system: System, entry: Any, model: ModelSettings) -> None:
     if system.heads is None:
         return
     own = entry if isinstance(entry, Mapping) else {}
+    for side in ("encoder", "decoder"):
+        for key in (f"{side}_layers", f"{side}_attention_heads"):
+            if key in own and (not isinstance(own[key], int) or own[key] < 1):
+                raise ValueError(f"{key}: expected a whole number above 0, got {own[key]!r}")
     try:
         parse_heads(
             system.heads,

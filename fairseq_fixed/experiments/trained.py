@@ -125,9 +125,9 @@ def _check_settings(folder: Path, found: Trained) -> None:
     for stage in plan:
         if (stage.kind in _TEXT_STAGES or stage.name in its) and stamps.outdated(stage):
             raise ExperimentError(
-                f"{folder}: {found.system.name}, seed {found.seed}, was trained with other settings "
-                f"than the run has now, which was started again since ({stage.name} is to be done "
-                "again). Run it to its end, or with the old settings"
+                f"{folder}: {found.system.name}, seed {found.seed}, was trained with other "
+                f"settings than the run has now ({stage.name} is to be done again). Run it to its "
+                "end, or with the old settings"
             )
 
 

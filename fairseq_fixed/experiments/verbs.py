@@ -62,7 +62,9 @@ def prepare(
     """Check one's own parallel text and split it into train, valid and test."""
     from fairseq_fixed.experiments.parallel_text import prepare_custom
 
-    source, target = pair.split("-")
+    source, separator, target = pair.partition("-")
+    if not (source and separator and target):
+        raise typer.BadParameter(f"--pair {pair}: two language codes, as in es-en")
     prepare_custom(
         out,
         source=source,

@@ -461,7 +461,7 @@ def test_errors_of_custom_corpora(tmp_path):
 
 def test_two_tables_are_not_two_languages(tmp_path):
     table = write(tmp_path / "a.tsv", "".join(f"Satz {i}\tsentence {i}\n" for i in range(20)))
-    with pytest.raises(TextError, match="look like two tables.*cat a.tsv b.tsv"):
+    with pytest.raises(TextError, match=r"look like two tables.*cat a\.tsv b\.tsv"):
         load_parallel(table, table)
     # a tab here and there, in either, is text
     one = write(tmp_path / "one", "a\tb\nc\nd\n")

@@ -314,3 +314,57 @@ def test_settings_of_ones_own_and_of_the_project_are_chosen_by_name(own_recipe):
     assert recipes.compose(own_recipe, ["train=converge_cpu"])["train"]["patience"] == 5
     with pytest.raises(ExperimentError, match=r"no train 'converge_cp'.*converge_cpu"):
         recipes.compose(own_recipe, ["train=converge_cp"])
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("train", "patience", -2, "train.patience: must be at least 0"),
+        ("train", "max_hours", -1.0, "train.max_hours: must be at least 0"),
+        ("train", "max_hours", float("nan"), "train.max_hours: must be at least 0"),
+        ("train", "clip_norm", -1.0, "train.clip_norm: must be at least 0"),
+        ("train", "weight_decay", -0.1, "train.weight_decay: must be at least 0"),
+        ("score", "alpha", 2.0, "score.alpha: must be above 0 and below 1"),
+        ("score", "alpha", float("nan"), "score.alpha: must be above 0 and below 1"),
+        ("score", "trials", -1, "score.trials: must be at least 0"),
+        ("translate", "max_len_a", -1.0, "translate.max_len_a: must be at least 0"),
+        ("translate", "length_penalty", float("inf"), "translate.length_penalty: must be finite"),
+        ("subwords", "character_coverage", 3.0, "subwords.character_coverage: must be above 0"),
+        ("data", "max_words", 0, "data.max_words: must be at least 1, or null"),
+    ],
+)
+def test_bounds(section, key, value, message):
+    content = {**BIBLE, section: {**BIBLE.get(section, {}), key: value}}
+    (error,) = errors_of(content)
+    assert error.startswith(message)
+    assert recipes.check("test", content, files=False)  # a finished run is read all the same
+
+
+def test_bounds_of_what_depends_on_another(tmp_path):
+    (error,) = errors_of({**BIBLE, "samples": -1})
+    assert error == "samples: must be at least 0, is -1"
+    (error,) = errors_of({**BIBLE, "translate": {"max_len_a": 0, "max_len_b": 0}})
+    assert "no room for a translation" in error
+    for language in ("de", "en"):
+        (tmp_path / f"t.{language}").write_text("a\nb\n")
+    files = [str(tmp_path / f"t.{language}") for language in ("de", "en")]
+    data = {"kind": "custom", "train": files}
+    (error,) = errors_of({"pair": "de-en", "data": {**data, "held_out": 0}})
+    assert error.startswith("data.held_out: must be at least 1")
+    given = {**data, "valid": files, "test": files, "held_out": 0}
+    assert recipes.check("test", {"pair": "de-en", "data": given})
+    (error,) = errors_of({"pair": "en-de", "data": data})
+    assert "is the source of en-de and ends in .de; its en file comes first" in error
+    (error,) = errors_of({"pair": "de-en", "data": {**data, "train": files[:1] * 2}})
+    assert "is given for both languages" in error
+    assert recipes.check("test", {**BIBLE, "pair": "es-en"}).recipe.pair == "es-en"
+
+
+def test_a_damaged_recipe_is_said(tmp_path):
+    for content in (b"pair: [", b"pair: \xe4"):
+        (tmp_path / "recipe.yaml").write_bytes(content)
+        with pytest.raises(ExperimentError, match="is damaged"):
+            recipes.read(tmp_path)
+    (tmp_path / "mine.yaml").write_bytes(b"pair: de-en  # \xe4\n")
+    with pytest.raises(ExperimentError, match="is not UTF-8"):
+        recipes.compose(str(tmp_path / "mine.yaml"))

@@ -128,7 +128,7 @@ def test_a_report_of_settings_that_the_folder_no_longer_has(tmp_path):
     exp = experiment()
     fake_run(tmp_path, exp, SCORES)
     later = experiment(train={"lr": 0.001})
-    with pytest.raises(ExperimentError, match="of other settings than recipe.yaml"):
+    with pytest.raises(ExperimentError, match=r"of other settings than recipe\.yaml"):
         report.build_report(later, tmp_path)
 
 

@@ -146,3 +146,19 @@ def test_write_json_leaves_the_old_file_when_it_fails(tmp_path):
         write_json(file, {"a": object()})
     assert json.loads(file.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_runs_is_what_the_present_run_has_started(tmp_path):
+    stamps = Stamps(tmp_path)
+    stage = Stage(name="a", argv=("true",), outputs=("a.out",))
+    assert not stamps.running(stage)
+    stamps.start(stage)
+    lock = tmp_path / ".state/lock"
+    lock.touch()
+    os.utime(lock, (2e9, 2e9))  # taken after the stage was begun: by a later run
+    assert not stamps.running(stage)
+    os.utime(lock, (1e9, 1e9))
+    assert stamps.running(stage)
+    (tmp_path / "a.out").touch()
+    stamps.finish(stage, 1.0)
+    assert not stamps.running(stage)

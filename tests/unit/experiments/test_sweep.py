@@ -293,7 +293,7 @@ def test_points_that_are_missing_or_failed_are_said(swept):
 def test_other_values_and_more_keys(swept):
     found = swept("train.lr_scheduler=inverse_sqrt,fixed")
     assert sweep_figure.draw(sweep_report.build(found, {}), found.folder / "x.png")
-    found = swept("train.lr=1,2", "model.dropout=0,0.1", "seeds=[1],[1]")
+    found = swept("train.lr=1,2", "model.dropout=0,0.1", "samples=1,2")
     content = sweep_report.build(found, {})
     assert not sweep_figure.draw(content, found.folder / "y.png")
     assert sweep_report.render(content).count("\n| ") == 2 + 2 * 8
@@ -370,3 +370,10 @@ def test_slurm_and_search_need_several_values_and_their_packages(monkeypatch):
         assert isinstance(done.exception, ExperimentError) and "go with -m" in str(done.exception)
         done = CliRunner().invoke(app, ["run", "bible_es_en", "-m", "train.lr=1,2", *option])
         assert f"fairseq-fixed-attention[{package}]" in str(done.exception)
+
+
+def test_equal_points_are_one_and_none_is_said():
+    found = sweep.plan_sweep("bible_es_en", ["train.lr=0.1,0.2,0.1"])
+    assert [point.name for point in found.points] == ["lr-0.1", "lr-0.2"]
+    with pytest.raises(ExperimentError, match="no value to run"):
+        sweep.plan_sweep("bible_es_en", ["train.lr=range(1,0)"])

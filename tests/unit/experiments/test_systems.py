@@ -152,7 +152,7 @@ def test_files_are_read_once_and_for_all(tmp_path, monkeypatch):
     (tmp_path / "mine.yml").unlink()  # a run's stages read its recipe, elsewhere and later
     monkeypatch.chdir("/")
     assert recipe.read(tmp_path).systems == exp.systems
-    for text, message in (("[1]", "holds no keys"), ("{", "not valid YAML"), (None, "No such")):
+    for text, message in (("[1]", "holds no keys"), ("{", "not valid YAML"), (None, "there is no")):
         if text is not None:
             (tmp_path / "mine.yml").write_text(text)
         elif (tmp_path / "mine.yml").exists():
@@ -176,3 +176,28 @@ def test_every_file_of_configs_model_is_a_system():
     assert edge.arguments == (
         "--arch", "fixed_transformer", "--encoder-heads", "7f+1l", "--fixed-edge", "self",
     )  # fmt: skip
+
+
+def test_what_is_wrong_with_a_system_is_said(tmp_path):
+    errors: list[str] = []
+    wrong = [
+        {"heads": "8l", "encoder_layers": "two"},
+        {"heads": "8l", "decoder_attention_heads": 0},
+        {"lower": "8l", "upper": "8f", "encoder_layers": 2.5},
+        {"heads": "8l", "name": " "},
+        "nosuch.yaml",
+    ]
+    assert not parse_systems(wrong, ModelSettings(), tmp_path, errors)
+    whole = "expected a whole number above 0, got"
+    for error, expected in zip(
+        errors,
+        (
+            f"systems[0]: encoder_layers: {whole} 'two'",
+            f"systems[1]: decoder_attention_heads: {whole} 0",
+            f"systems[2]: encoder_layers: {whole} 2.5",
+            "systems[3]: `name` is empty",
+            "systems[4]: there is no file nosuch.yaml",
+        ),
+        strict=True,
+    ):
+        assert error.startswith(expected)
