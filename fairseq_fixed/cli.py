@@ -356,6 +356,10 @@ def report(
         changed = update_page(page, folder)
         typer.echo(f"{page}: {'tables renewed' if changed else 'its tables are up to date'}")
     elif (folder / paths.RECIPE).exists() or not folder.is_dir():
+        if view != "table" or figures is not None:
+            raise ExperimentError(
+                f"--view and --figures are of results; the report of {folder} holds all views"
+            )
         write_report(read(folder), folder)
         _show_report(folder)
     elif multirun.points_in(folder):

@@ -246,3 +246,13 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot be written"):
         convert_checkpoint(tmp_path / "plain.pt", tmp_path / "file" / "x.pt", encoder_heads="8l")
+
+
+def test_a_checkpoint_is_not_replaced_by_what_is_made_of_it(tmp_path):
+    save(tmp_path / "plain.pt")
+    before = (tmp_path / "plain.pt").read_bytes()
+    with pytest.raises(ConversionError, match="give another out"):
+        convert_checkpoint(
+            tmp_path / "plain.pt", tmp_path / "." / "plain.pt", encoder_heads="8xband:2"
+        )
+    assert (tmp_path / "plain.pt").read_bytes() == before
