@@ -52,7 +52,7 @@ def convert_checkpoint(
         HeadsError: heads that do not fit the model.
     """
     if Path(output).resolve() == Path(source).resolve():
-        raise ConversionError(f"{source}: would be replaced by what is made of it; give another out")
+        raise ConversionError(f"{source}: would be replaced by what it becomes; give another out")
     state = load_checkpoint(source)
     convert_state(
         state, source, encoder_heads=encoder_heads, decoder_heads=decoder_heads, options=options
