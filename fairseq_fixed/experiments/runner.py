@@ -11,6 +11,7 @@ inputs and tools: equal hash) runs once, and the other plan gets a copy of what 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import signal
 import subprocess
@@ -149,10 +150,14 @@ def run_plans(
             view.open({f"{i}.{name}": s for i, each in enumerate(states) for name, s in each})
             going = list(runners)
             while going:
-                for runner in list(going):
+                # All notice first what has ended: the room it leaves is then given out in the
+                # plans' order, not to whichever plan comes next.
+                for act, runner in itertools.product((_Runner.notice, _Runner.advance), runners):
+                    if runner not in going:
+                        continue
                     signals.check()
                     try:
-                        more = runner.step()
+                        more = act(runner)
                     except StageFailedError as error:
                         failed[runner.folder] = error
                         if len(runners) > 1:
@@ -248,13 +253,17 @@ class _Runner:
         self._waiting = list(self.plan)
         return list(self.stamps.survey(self.plan).items())
 
-    def step(self) -> bool:
-        """Start what can start, notice what has ended; return whether anything is left to do."""
+    def notice(self) -> bool:
+        """Notice what has ended; return True."""
+        self._reap()
+        return True
+
+    def advance(self) -> bool:
+        """Start what can start; return whether anything is left to do."""
         if self._known != len(self.done):
             self._waiting = self._settle(self._waiting)
             self._known = len(self.done)
         self._waiting = self._launch(self._waiting)
-        self._reap()
         for running in self.running:
             running.progress.look()
         return bool(self._waiting or self.running)

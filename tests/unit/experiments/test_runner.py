@@ -355,6 +355,22 @@ def test_what_is_half_replaced_is_not_taken_for_done(tmp_path, monkeypatch, wher
     assert (tmp_path / "run0/a/out").read_text() == "one"
 
 
+def test_the_first_plan_goes_before_the_others(tmp_path):
+    """Where one job at a time has room, plans end one after the other: results come as they go."""
+    stages = [write("a"), write("b", ("a.out",)), write("c", ("b.out",))]
+    folders = [tmp_path / name for name in "xyz"]
+    tasks = []
+    for folder in folders:
+        folder.mkdir()
+        mine = [
+            dataclasses.replace(s, argv=(*s.argv, folder.name)) for s in stages
+        ]  # equal ones are copied
+        tasks.append(Task(Plan(mine), folder, label=f"{folder.name}."))
+    view = Recorder()
+    run_plans(tasks, view, Resources(1, 1))
+    assert view.names("ended") == [f"{plan}.{stage}" for plan in "xyz" for stage in "abc"]
+
+
 def test_a_failure_stops_its_own_plan_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     bad = python("raise ValueError('no')", name="bad", outputs=("bad.out",))
