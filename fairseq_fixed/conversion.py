@@ -86,8 +86,12 @@ def convert_state(
             head that has no queries and keys and is to score.
         HeadsError: heads that do not fit the model.
     """
+    from fairseq_fixed.models.joint_projection import split_joint_projection
+
     args = model_arguments(state, source)
     model: dict[str, Tensor] = state["model"]
+    for name in [name for name in model if name.endswith(".self_attn.in_proj_weight")]:
+        split_joint_projection(model, name.removesuffix(".in_proj_weight"))
     # asked before defaults are set: a vanilla model has no such option
     before = {side: getattr(args, f"{side}_heads", "") for side in ("encoder", "decoder")}
     _set_options(args, options or {}, source)
@@ -143,10 +147,6 @@ def _convert_side(
     source: Path | str,
 ) -> None:
     """Take out of each layer's queries and keys the rows that the heads still need; in place."""
-    from fairseq_fixed.models.joint_projection import split_joint_projection
-
-    for name in [name for name in model if name.endswith(".self_attn.in_proj_weight")]:
-        split_joint_projection(model, name.removesuffix(".in_proj_weight"))
     _check_attention(args, side, source)
     layers = _layers(model, side)
     if not layers:

@@ -179,9 +179,10 @@ class _Sums:
         self.offsets[layer].index_add_(-1, offset[near] + REACH, weights[:, near])
         self.entropy[layer] -= torch.special.xlogy(weights, weights).sum((-2, -1))
         patterns = layout.memo(("profile patterns",), lambda: _patterns(layout))
-        self.masses[layer] += weights.sum((-2, -1))
+        mass = weights.sum(-1)
+        self.masses[layer] += mass.sum(-1)
         common = torch.minimum(weights[:, None], patterns).sum(-1)
-        masses = torch.maximum(weights.sum(-1)[:, None], patterns.sum(-1))
+        masses = torch.maximum(mass[:, None], patterns.sum(-1))
         self.differences[layer] += (masses - common).sum(-1)
 
     def profiles(self, kinds: Sequence[Sequence[str]]) -> list[HeadProfile]:

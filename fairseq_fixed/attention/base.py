@@ -55,9 +55,14 @@ class Head(nn.Module):
         self.retain_dropout = False
 
     @property
+    def drops(self) -> bool:
+        """Whether what is dropped at random in training is dropped now."""
+        return self.training or self.retain_dropout
+
+    @property
     def dropout_p(self) -> float:
         """The dropout in force now."""
-        return self.dropout if self.training or self.retain_dropout else 0.0
+        return self.dropout if self.drops else 0.0
 
     def make_generation_fast_(
         self,

@@ -137,7 +137,7 @@ class Syntactic(Head):
         """
         n = layout.n
         position = torch.arange(n, device=layout.device)
-        if draw is None and not (self.training or self.retain_dropout):
+        if draw is None and not self.drops:
             near = (position[:, None] - position[None, :]).abs() <= self.width
             matrix = (near & layout.visible).double()
             matrix = matrix / matrix.sum(-1, keepdim=True).clamp(min=1)
@@ -165,7 +165,7 @@ class Syntactic(Head):
     ) -> Tensor:
         """Average the band, or apply a draw of it: O(n·W), forward and backward."""
         dtype = compute_dtype(values)
-        if draw is None and not (self.training or self.retain_dropout):
+        if draw is None and not self.drops:
             return self._mean(values.to(dtype), layout).to(values.dtype)
         draw = draw or self.draw(layout, dtype)
         split = values.to(dtype).unflatten(2, (self.num_heads, self.head_dim))

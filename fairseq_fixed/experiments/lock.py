@@ -10,10 +10,11 @@ from pathlib import Path
 
 from fairseq_fixed.experiments.errors import ExperimentError, FolderInUseError
 
-__all__ = ["folder_lock", "holder"]
+__all__ = ["folder_lock", "holder", "lock_file"]
 
 
-def _path(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
+    """Return the file whose lock holds a run's folder."""
     return folder / ".state" / "lock"
 
 
@@ -25,7 +26,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         FolderInUseError: another run holds it.
         ExperimentError: the folder cannot be written.
     """
-    path = _path(folder)
+    path = lock_file(folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = path.open("a+", encoding="utf-8")
@@ -57,7 +58,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def holder(folder: Path) -> int | None:
     """Return the process that runs in `folder`, or None if none does."""
     try:
-        with _path(folder).open("r", encoding="utf-8") as handle:
+        with lock_file(folder).open("r", encoding="utf-8") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

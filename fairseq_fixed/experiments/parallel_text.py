@@ -272,20 +272,19 @@ def _stream(paths: Sequence[StrPath], languages: Sequence[str]) -> Iterator[Pair
 
 
 def _parallel_pairs(source_path: StrPath, target_path: StrPath) -> Iterator[Pair]:
+    pairs = _line_by_line(source_path, target_path)
+    first = list(itertools.islice(pairs, _LOOK))
+    _look_at(first, source_path, target_path)
+    yield from first
+    yield from pairs
+
+
+def _line_by_line(source_path: StrPath, target_path: StrPath) -> Iterator[Pair]:
     both = itertools.zip_longest(read_lines(source_path), read_lines(target_path))
-    first: list[Pair] | None = []
     for number, (source, target) in enumerate(both, 1):
         if source is None or target is None:
             load_parallel(source_path, target_path)  # says where the two part ways
-        pair = Pair(source, target, str(number))
-        if first is not None:
-            first.append(pair)
-            if len(first) == _LOOK:
-                _look_at(first, source_path, target_path)
-                first = None
-        yield pair
-    if first:
-        _look_at(first, source_path, target_path)
+        yield Pair(source, target, str(number))
 
 
 def _without_empty(pairs: list[Pair], name: str, keep_empty: bool) -> list[Pair]:
@@ -578,6 +577,7 @@ def _draw_held_out(
     order = list(range(len(pairs)))
     random.Random(seed).shuffle(order)
     picked: list[int] = []
+    wanted = count * len(splits)
     for i in order:
         one, other = same_sentence(pairs[i].source), same_sentence(pairs[i].target)
         if one in sources or other in targets:
@@ -585,16 +585,12 @@ def _draw_held_out(
         sources.add(one)
         targets.add(other)
         picked.append(i)
-        if len(picked) == count * len(splits):
+        if len(picked) == wanted:
             break
     most = len(pairs) // (2 * len(splits))
-    if len(picked) < count * len(splits) or count > most:
+    if len(picked) < wanted or count > most:
         distinct = min(most, len(picked) // len(splits))
-        few = (
-            f" ({len(picked):,} have sentences of their own)"
-            if len(picked) < count * len(splits)
-            else ""
-        )
+        few = f" ({len(picked):,} have sentences of their own)" if len(picked) < wanted else ""
         advice = f"Set held_out to at most {distinct:,}, or give" if distinct else "Give"
         raise TextError(
             f"train has {len(pairs):,} pairs, too few to hold out {count:,} each for "

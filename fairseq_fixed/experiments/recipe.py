@@ -126,10 +126,6 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
             raise ExperimentError(f"Hydra knows recipes by .yaml alone: rename {recipe}")
         if not file.is_file():
             raise ExperimentError(f"there is no file {recipe}")
-        try:
-            file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ExperimentError(f"{file} is not UTF-8: {error}") from error
         folder, name = file.resolve().parent, file.stem
     else:
         groups = {f.stem: f.parent.name for f in recipe_files()}
@@ -153,6 +149,8 @@ def compose(recipe: str, overrides: Sequence[str] = (), *, resolve: bool = True)
         raise ExperimentError(f"recipe {recipe!r} cannot be composed: {error}") from error
     except yaml.YAMLError as error:
         raise ExperimentError(f"recipe {recipe!r} is not valid YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ExperimentError(f"recipe {recipe!r} is not UTF-8: {error}") from error
     if not isinstance(content, dict):
         raise ExperimentError(f"recipe {recipe!r} holds no keys and values")
     return _without_blanks(content)

@@ -254,9 +254,9 @@ class _Runner:
         return list(self.stamps.survey(self.plan).items())
 
     def notice(self) -> bool:
-        """Notice what has ended; return True."""
+        """Notice what has ended; return whether anything is left to do."""
         self._reap()
-        return True
+        return self._unfinished
 
     def advance(self) -> bool:
         """Start what can start; return whether anything is left to do."""
@@ -266,6 +266,10 @@ class _Runner:
         self._waiting = self._launch(self._waiting)
         for running in self.running:
             running.progress.look()
+        return self._unfinished
+
+    @property
+    def _unfinished(self) -> bool:
         return bool(self._waiting or self.running)
 
     def end(self) -> None:

@@ -67,7 +67,11 @@ def reach(results: Sequence[Mapping[str, Any]], baseline: str) -> list[dict[str,
         `seconds_ratio`; and the medians of the ratios over seeds, in which never is the largest
         number there is, and a median of never is None. Without times there is no `seconds_ratio`.
     """
-    bases = {r["seed"]: r for r in results if r["slug"] == baseline and _best(r["curve"])}
+    bases = {
+        r["seed"]: (best, seconds_an_update(r["curve"]))
+        for r in results
+        if r["slug"] == baseline and (best := _best(r["curve"])) is not None
+    }
     by_slug: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
         if result["seed"] in bases and _best(result["curve"]) is not None:
@@ -76,7 +80,7 @@ def reach(results: Sequence[Mapping[str, Any]], baseline: str) -> list[dict[str,
     for slug, runs in by_slug.items():
         if slug == baseline:
             continue
-        seeds = [_reach(run, bases[run["seed"]]) for run in runs]
+        seeds = [_reach(run, *bases[run["seed"]]) for run in runs]
         row = {"system": runs[0]["system"], "slug": slug, "seeds": seeds}
         for key in ("updates_ratio", "seconds_ratio"):
             if all(key in seed for seed in seeds):
@@ -91,9 +95,9 @@ def _best(curve: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
     return min(known, key=lambda pair: (pair[0], pair[1]["update"]))[1] if known else None
 
 
-def _reach(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    target, target_pace = _best(base["curve"]), seconds_an_update(base["curve"])
-    assert target is not None
+def _reach(
+    run: Mapping[str, Any], target: Mapping[str, float], target_pace: float | None
+) -> dict[str, Any]:
     wanted = loss_of(target) or 0.0
     curve = losses_of(run["curve"])
     there = next((point for loss, point in curve if loss <= wanted), None)

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments.lock import lock_file
 from fairseq_fixed.experiments.plan import Plan, Stage
 
 __all__ = [
@@ -171,6 +172,9 @@ class Stamps:
     def _started_path(self, stage: Stage) -> Path:
         return self.state_folder / "stamps" / f"{stage.name}.started.json"
 
+    def _complete(self, stage: Stage) -> bool:
+        return all(_exists(self.folder, output) for output in stage.outputs)
+
     def describe(self, stage: Stage) -> dict[str, Any]:
         """Return what decides a stage's result, with one hash over all of it."""
         content: dict[str, Any] = {
@@ -191,7 +195,7 @@ class Stamps:
                 return StageState("partial", _difference(earlier, now), earlier.get("seconds", 0.0))
         if isinstance(stamp, Mapping):
             if stamp.get("hash") == now["hash"]:
-                if all(_exists(self.folder, output) for output in stage.outputs):
+                if self._complete(stage):
                     return StageState(
                         "done", "", stamp.get("seconds", 0.0), stamp.get("finished", 0.0)
                     )
@@ -245,8 +249,8 @@ class Stamps:
     def running(self, stage: Stage) -> bool:
         """Return whether the run that holds the folder now has started a stage and not ended it."""
         started = self._started_path(stage)
-        lock = self.state_folder / "lock"  # written when the folder was taken
-        return started.exists() and _written(started) >= _written(lock)
+        taken = _written(lock_file(self.folder))  # it is written when the folder is taken
+        return started.exists() and _written(started) >= taken
 
     def finished(self, stage: Stage) -> float | None:
         """Return how many seconds a stage took that ended well, with whatever settings; else None.
@@ -254,10 +258,8 @@ class Stamps:
         None, too, where its outputs are no longer there.
         """
         stamp = read_json(self._path(stage))
-        if not isinstance(stamp, Mapping):
-            return None
-        there = all(_exists(self.folder, output) for output in stage.outputs)
-        return float(stamp.get("seconds", 0.0)) if there else None
+        known = isinstance(stamp, Mapping) and self._complete(stage)
+        return float(stamp.get("seconds", 0.0)) if known else None
 
     def outdated(self, stage: Stage) -> bool:
         """Return whether what a stage has left is known to be of other inputs or settings.
@@ -282,11 +284,7 @@ class Stamps:
     def holds(self, stage: Stage, digest: str) -> bool:
         """Return whether a stage was done here with this hash, and its outputs are still there."""
         stamp = read_json(self._path(stage))
-        return (
-            isinstance(stamp, Mapping)
-            and stamp.get("hash") == digest
-            and all(_exists(self.folder, output) for output in stage.outputs)
-        )
+        return isinstance(stamp, Mapping) and stamp.get("hash") == digest and self._complete(stage)
 
     def adopt(self, stage: Stage, source: Stamps) -> None:
         """Take over what an equal stage wrote in another run's folder, its log included.

@@ -171,6 +171,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _parse_mapping(entry: Mapping[str, Any], model: ModelSettings) -> System:
     options = dict(entry)
+    for side in ("encoder", "decoder"):
+        for key in (f"{side}_layers", f"{side}_attention_heads"):
+            count = options.get(key, 1)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"{key}: expected a whole number above 0, got {count!r}")
     halves = _halves(options, model)
     # `_name` and `encoder_heads` are what a fairseq-hydra-train model config calls them.
     arch = options.pop("arch", None) or options.pop("_name", None)
@@ -208,8 +213,6 @@ def _halves(options: dict[str, Any], model: ModelSettings) -> str | None:
     if lower is None and upper is None:
         return None
     layers = options.get("encoder_layers", model.encoder_layers or model.layers)
-    if not isinstance(layers, int):
-        raise ValueError(f"encoder_layers: expected a whole number above 0, got {layers!r}")
     if lower is None or upper is None or layers < 2:
         raise ValueError("`lower` and `upper` go together, and need two encoder layers or more")
     half = (layers + 1) // 2
@@ -220,10 +223,6 @@ def _check_heads(system: System, entry: Any, model: ModelSettings) -> None:
     if system.heads is None:
         return
     own = entry if isinstance(entry, Mapping) else {}
-    for side in ("encoder", "decoder"):
-        for key in (f"{side}_layers", f"{side}_attention_heads"):
-            if key in own and (not isinstance(own[key], int) or own[key] < 1):
-                raise ValueError(f"{key}: expected a whole number above 0, got {own[key]!r}")
     try:
         parse_heads(
             system.heads,

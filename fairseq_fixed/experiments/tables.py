@@ -145,9 +145,12 @@ def _test_notes(report: Mapping[str, Any]) -> list[str]:
                 f"Of so few seeds as {fewest} that p is rough, and too small more often than too "
                 "large."
             )
-        alone = dict.fromkeys(entry[0] for entry in seeds if min(entry[3]["seeds"]) == 1)
-        if report["baseline"] in alone or all(entry[3]["seeds"][1] == 1 for entry in seeds):
-            alone = {report["baseline"]: None}
+        alone = dict.fromkeys(
+            system if own == 1 else report["baseline"]
+            for system, _, _, test in seeds
+            for own, base in [test["seeds"]]
+            if 1 in (own, base)
+        )
         if alone:
             lines.append(
                 f"{', '.join(alone)}: one seed. The test lends it the spread of the seeds of the "

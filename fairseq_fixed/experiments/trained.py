@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def find(folder: Path, *, system: str | None = None, seed: int | None = None) ->
                 f"{chosen.name}, seed {seed}, is not trained yet: {file} is missing. "
                 f"fairseq-fixed status {folder} shows what is done"
             )
-    _check_settings(folder, found)
+    _check_settings(folder, [found])
     return found
 
 
@@ -106,26 +107,31 @@ def find_all(folder: Path, *, system: str | None = None, seed: int | None = None
     seeds = experiment.recipe.seeds if seed is None else [seed]
     places = [_place(folder, experiment, one, number) for one in systems for number in seeds]
     found = [place for place in places if place.checkpoint.exists()]
-    for place in found:
-        _check_settings(folder, place)
+    _check_settings(folder, found)
     return found or [
         find(folder, system=systems[0].name, seed=seeds[0])  # says what is missing
     ]
 
 
-def _check_settings(folder: Path, found: Trained) -> None:
-    """Check that the model goes with the dictionaries and subwords beside it.
+def _check_settings(folder: Path, found: Sequence[Trained]) -> None:
+    """Check that models go with the dictionaries and subwords beside them.
 
-    In a run that was started again with other settings, and stopped on its way, it need not: the
-    subwords are then others than the model's, and its translations nonsense.
+    In a run that was started again with other settings, and stopped on its way, they need not: the
+    subwords are then others than a model's, and its translations nonsense.
     """
-    plan = compile_plan(found.experiment)
+    if not found:
+        return
+    whose = {
+        paths.stage_name(kind, model.system.slug, model.seed): model
+        for model in found
+        for kind in ("train", "average")
+    }
     stamps = Stamps(folder.absolute())
-    its = {paths.stage_name(kind, found.system.slug, found.seed) for kind in ("train", "average")}
-    for stage in plan:
-        if (stage.kind in _TEXT_STAGES or stage.name in its) and stamps.outdated(stage):
+    for stage in compile_plan(found[0].experiment):
+        model = found[0] if stage.kind in _TEXT_STAGES else whose.get(stage.name)
+        if model is not None and stamps.outdated(stage):
             raise ExperimentError(
-                f"{folder}: {found.system.name}, seed {found.seed}, was trained with other "
+                f"{folder}: {model.system.name}, seed {model.seed}, was trained with other "
                 f"settings than the run has now ({stage.name} is to be done again). Run it to its "
                 "end, or with the old settings"
             )

@@ -18,7 +18,18 @@ logger = logging.getLogger(__name__)
 _Out = Annotated[Path, typer.Option(help="File to write.")]
 _Metrics = Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter; commas between them.")]
 _Tokenize = Annotated[str, typer.Option(help="BLEU's tokenizer, as sacrebleu names it.")]
-_Pair = Annotated[str, typer.Option(help="Source and target language, as in es-en.")]
+
+
+def _two_languages(pair: str) -> str:
+    codes = pair.split("-")
+    if len(codes) != 2 or not all(codes):
+        raise typer.BadParameter(f"{pair} is not two language codes, as in es-en")
+    return pair
+
+
+_Pair = Annotated[
+    str, typer.Option(help="Source and target language, as in es-en.", callback=_two_languages)
+]
 
 
 def unpack(
@@ -62,9 +73,7 @@ def prepare(
     """Check one's own parallel text and split it into train, valid and test."""
     from fairseq_fixed.experiments.parallel_text import prepare_custom
 
-    source, separator, target = pair.partition("-")
-    if not (source and separator and target):
-        raise typer.BadParameter(f"--pair {pair}: two language codes, as in es-en")
+    source, target = pair.split("-")
     prepare_custom(
         out,
         source=source,
