@@ -189,18 +189,25 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def _with_own(recipe: str, overrides: Sequence[str]) -> list[Any]:
-    """Return the overrides, parsed, behind those of the recipe's own sweep."""
+    """Return the overrides, parsed, behind those of the recipe's own sweep.
+
+    A key of that sweep given anew stays at its place, and with it the names of the points' folders.
+    """
     given = _parse(overrides)
     fixed = [o.input_line for o in given if not o.is_sweep_override()]
-    own = compose(recipe, fixed, resolve=False).get("multirun")
-    if own and not isinstance(own, Mapping):
+    own = compose(recipe, fixed, resolve=False).get("multirun") or {}
+    if not isinstance(own, Mapping):
         raise ExperimentError(
             "multirun: expected keys and their values, as in {train.lr: '0.001,0.002'}, got "
             f"{own!r}"
         )
+    places = {key: place for place, key in enumerate(own)}
     taken = {_plain(o.get_key_element()) for o in given}
-    words = [f"{key}={_values(value)}" for key, value in (own or {}).items() if key not in taken]
-    return [*_parse(words), *given]
+    words = [f"{key}={_values(value)}" for key, value in own.items() if key not in taken]
+    return sorted(
+        [*_parse(words), *given],
+        key=lambda o: places.get(_plain(o.get_key_element()), len(places)),
+    )
 
 
 def _keys(swept: Sequence[Any]) -> tuple[str, ...]:

@@ -111,6 +111,9 @@ def test_a_recipe_may_bring_its_sweep(tmp_path, monkeypatch):
     # the command line's values take the place of the recipe's
     assert values("vars.w=5", name=str(own)) == [("1",), ("2",)]
     assert values("vars.w=5,7", "model.layers=2", name=str(own)) == [("5",), ("7",)]
+    # and stay at its place, so that the points' folders keep their names
+    again = sweep.plan_sweep(str(own), ["train.max_update=5", "vars.w=1,3"])
+    assert [p.name for p in again.points] == [p.name for p in found.points]
     own.write_text(own.read_text().replace("multirun: {", "multirun: nonsense # {"))
     with pytest.raises(ExperimentError, match="multirun: expected keys and their values"):
         sweep.plan_sweep(str(own))
