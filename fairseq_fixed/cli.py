@@ -180,10 +180,10 @@ def _print_driver(recipe: str, overrides: Sequence[str]) -> None:
 
 @app.command(rich_help_panel=_EXPERIMENTS)
 def status(folder: _Run) -> None:
-    """Show which stages of a run are done; of a multirun, how far each of its runs is."""
+    """Show what of a run is done and how far the rest is; of a multirun, each of its runs."""
     from fairseq_fixed.experiments import multirun
     from fairseq_fixed.experiments.lock import holder
-    from fairseq_fixed.experiments.progress import format_seconds
+    from fairseq_fixed.experiments.progress import StageProgress, format_seconds
     from fairseq_fixed.experiments.recipe import read
     from fairseq_fixed.experiments.stages import compile_plan
     from fairseq_fixed.experiments.stamps import Stamps
@@ -199,9 +199,12 @@ def status(folder: _Run) -> None:
     for stage in plan:
         state = states[stage.name]
         word = state.state
+        more = format_seconds(state.seconds) if word == "done" else state.why
         if process is not None and word != "done" and stamps.running(stage):
             word = "running"
-        more = format_seconds(state.seconds) if word == "done" else state.why
+            progress = StageProgress(stage, folder, begun=True)
+            progress.look()
+            more = progress.describe()
         typer.echo(f"{word:8}  {stage.name:34}  {more}".rstrip())
     done = sum(s.state == "done" for s in states.values())
     owner = f", run by process {process}" if process is not None else ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.plan import Stage
 from fairseq_fixed.experiments.stamps import StageState
 from fairseq_fixed.experiments.training_log import Tail, TrainingLog
@@ -37,14 +38,17 @@ def format_seconds(seconds: float) -> str:
 class StageProgress:
     """One running stage, as seen from outside: its log and what it writes."""
 
-    def __init__(self, stage: Stage, folder: Path, steps: int | None = None, name: str = ""):
+    def __init__(self, stage: Stage, folder: Path, *, name: str = "", begun: bool = False):
+        """Watch a stage of the run in `folder`; one that has `begun` tells all of its log."""
         self.stage = stage
         self.name = name or stage.name
         self.started = time.monotonic()
         self.log = TrainingLog()
         self.lines = 0
-        self.steps = stage.steps or steps
-        self._tail = Tail(folder / (stage.watch or stage.log), at_end=stage.watch is None)
+        self.steps = stage.steps or (_lines_to_translate(folder) if stage.watch else None)
+        self._begun = begun
+        at_end = stage.watch is None and not begun
+        self._tail = Tail(folder / (stage.watch or stage.log), at_end=at_end)
         self._first: tuple[float, int] | None = None  # when, update: to tell the rate
 
     def look(self) -> None:
@@ -73,10 +77,12 @@ class StageProgress:
         if self._first is None or not self.steps:
             return None
         since, first = self._first
-        if self.done <= first:
+        seconds, done = time.monotonic() - since, self.done - first
+        if not done and self._begun:  # seen once: at the rate since the training's start
+            seconds, done = self.log.wall or 0.0, self.log.updates
+        if not done or not seconds:
             return None
-        rate = (self.done - first) / max(1e-3, time.monotonic() - since)
-        return max(0.0, (self.steps - self.done) / rate)
+        return max(0.0, (self.steps - self.done) * seconds / done)
 
     def figures(self) -> dict[str, str]:
         """Return what is known as short texts, by column; what is unknown is left out."""
@@ -92,6 +98,18 @@ class StageProgress:
         if (left := self.left) is not None:
             texts["left"] = format_seconds(left)
         return texts
+
+    def describe(self) -> str:
+        """Return the figures as one line of words; empty: nothing is known yet."""
+        return ", ".join(_WORDING[key].format(text) for key, text in self.figures().items() if text)
+
+
+def _lines_to_translate(folder: Path) -> int | None:
+    for file in sorted((folder / paths.RAW).glob("test.*")):
+        if file.suffix != ".keys":
+            with file.open("rb") as lines:
+                return sum(1 for _ in lines)
+    return None
 
 
 class View(Protocol):
@@ -150,11 +168,10 @@ class PlainView:
             if now < self._next.setdefault(name, now + _PLAIN_INTERVAL):
                 continue
             self._next[name] = now + _PLAIN_INTERVAL
-            figures = progress.figures()
-            texts = [_WORDING[key].format(text) for key, text in figures.items() if text]
-            if "left" not in figures:
+            texts = [progress.describe()]
+            if progress.left is None:
                 texts.append(f"{format_seconds(progress.elapsed)} so far")
-            self.say(f"{name}: {', '.join(texts)}")
+            self.say(f"{name}: {', '.join(filter(None, texts))}")
 
     def close(self) -> None:
         """Do nothing."""

@@ -349,9 +349,7 @@ class _Runner:
                 gpus = tuple(self.pool.free_gpus[:count])
                 del self.pool.free_gpus[:count]
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        progress = StageProgress(
-            stage, self.folder, self._lines_to_translate(stage), name=self.label + stage.name
-        )
+        progress = StageProgress(stage, self.folder, name=self.label + stage.name)
         argv = todo.popleft()
         self.running.append(
             _Running(
@@ -389,17 +387,6 @@ class _Runner:
     def _spawn(self, argv: tuple[str, ...], stage: Stage, env: dict[str, str]) -> subprocess.Popen:
         words = commands.expand(argv, self.resources.devices(stage))
         return start(words, self.folder, self.folder / stage.log, env)
-
-    def _lines_to_translate(self, stage: Stage) -> int | None:
-        if stage.watch is None:
-            return None
-        from fairseq_fixed.experiments import paths
-
-        for file in sorted((self.folder / paths.RAW).glob("test.*")):
-            if file.suffix != ".keys":
-                with file.open("rb") as lines:
-                    return sum(1 for _ in lines)
-        return None
 
     def _wipe(self, stage: Stage) -> None:
         for output in (*stage.outputs, *stage.traces, stage.log):

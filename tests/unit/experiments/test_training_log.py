@@ -193,9 +193,25 @@ def test_progress_of_a_training_in_plain_lines(tmp_path, monkeypatch):
     assert "train.x.seed1: 20/100, 1,234 tokens/s, loss 7.000, valid loss 6.500, " in lines[0]
 
 
+def test_progress_of_what_runs_already_is_told_at_one_look(tmp_path):
+    (tmp_path / "logs").mkdir()
+    stage = Stage("train.x.seed1", ("x",), steps=100)
+    (tmp_path / stage.log).write_text(train(10, 9, wall=40) + train(20, 8, wps=1234, wall=80))
+    progress = StageProgress(stage, tmp_path, begun=True)
+    assert progress.describe() == ""
+    progress.look()
+    assert progress.describe() == "20/100, 1,234 tokens/s, loss 7.000, 5 min 20 s left"
+    fresh = StageProgress(stage, tmp_path)  # what follows in this log is told, no more
+    fresh.look()
+    assert fresh.describe() == ""
+
+
 def test_progress_of_a_translation_counts_lines(tmp_path):
     stage = Stage("translate.x.seed1", ("x",), watch="generate.txt")
-    progress = StageProgress(stage, tmp_path, steps=4)
+    (tmp_path / "data/raw").mkdir(parents=True)
+    (tmp_path / "data/raw/test.keys").write_text("k\n" * 3)
+    (tmp_path / "data/raw/test.xx").write_text("x\n" * 4)
+    progress = StageProgress(stage, tmp_path)
     (tmp_path / "generate.txt").write_text("H-1\t-1\tx\nS-1\tx\nH-0\t-1\ty\n")
     progress.look()
     assert progress.figures()["done"] == "2/4"
