@@ -21,7 +21,13 @@ _WORDING = {
     "valid": "valid loss {}",
     "left": "{} left",
 }
-_WIDE = 100  # columns of a terminal that has room for a bar
+_LIVE_COLUMNS = (  # of the live table, the more of them the wider the terminal
+    ("bar", "done", "tokens/s", "loss", "valid", "left", "elapsed"),
+    ("done", "tokens/s", "loss", "valid", "left"),
+    ("done", "valid", "left"),
+    ("done", "left"),
+    ("left",),
+)
 _PLAIN_INTERVAL = 20.0  # seconds between a running stage's plain lines
 
 
@@ -215,33 +221,41 @@ class LiveView:
             self._live.update(self._render(running, done, total))
 
     def _render(self, running: Sequence[StageProgress], done: int, total: int) -> Any:
+        """Return the widest table that fits: a cell cut to dots says nothing."""
+        from rich.measure import Measurement
+
+        options = self._console.options.update(max_width=10_000)
+        for columns in _LIVE_COLUMNS:
+            table = self._table(columns, running, done, total)
+            if Measurement.get(self._console, options, table).maximum <= self._console.width:
+                break
+        return table
+
+    def _table(
+        self, columns: Sequence[str], running: Sequence[StageProgress], done: int, total: int
+    ) -> Any:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        columns = ("done", "tokens/s", "loss", "valid", "left")
-        wide = self._console.width >= _WIDE
         table.add_column(f"stage ({done}/{total} done)", no_wrap=True)
-        if wide:
-            table.add_column("", width=20)
         for column in columns:
-            table.add_column(column, justify="right", no_wrap=True)
-        if wide:
-            table.add_column("elapsed", justify="right", no_wrap=True)
+            if column == "bar":
+                table.add_column("", width=20)
+            else:
+                table.add_column(column, justify="right", no_wrap=True)
         for progress in running:
-            figures = progress.figures()
-            bar = ProgressBar(
-                total=progress.steps if figures.get("done") else None,
+            cells: dict[str, Any] = dict(progress.figures())
+            cells["bar"] = ProgressBar(
+                total=progress.steps if "done" in cells else None,
                 completed=progress.done,
                 width=20,
-                pulse=not figures.get("done"),
+                pulse="done" not in cells,
             )
-            cells = [figures.get(column, "") for column in columns]
-            elapsed = format_seconds(progress.elapsed)
-            if wide:
-                table.add_row(progress.name, bar, *cells, elapsed)
-            else:
-                table.add_row(progress.name, *cells[:-1], cells[-1] or f"({elapsed})")
+            cells["elapsed"] = format_seconds(progress.elapsed)
+            if "elapsed" not in columns:
+                cells.setdefault("left", f"({cells['elapsed']})")
+            table.add_row(progress.name, *(cells.get(column, "") for column in columns))
         return table
 
     def close(self) -> None:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from fairseq_fixed.experiments.plan import Stage
-from fairseq_fixed.experiments.progress import PlainView, StageProgress, format_seconds
+from fairseq_fixed.experiments.progress import LiveView, PlainView, StageProgress, format_seconds
 from fairseq_fixed.experiments.training_log import Tail, read_training_log
 
 
@@ -215,6 +215,32 @@ def test_progress_of_a_translation_counts_lines(tmp_path):
     (tmp_path / "generate.txt").write_text("H-1\t-1\tx\nS-1\tx\nH-0\t-1\ty\n")
     progress.look()
     assert progress.figures()["done"] == "2/4"
+
+
+def test_the_live_table_shows_what_fits_the_terminal(tmp_path):
+    from io import StringIO
+
+    from rich.console import Console
+
+    (tmp_path / "logs").mkdir()
+    stage = Stage("train.8l-tisa_kernels-5.seed1", ("x",), steps=100)
+    (tmp_path / stage.log).write_text(train(10, 9) + valid(10, 7.5) + train(20, 8, wps=1234))
+    progress = StageProgress(stage, tmp_path, begun=True)
+    progress.look()
+    counts = []
+    for width in range(50, 141, 5):
+        console = Console(width=width, file=StringIO(), force_terminal=True, color_system=None)
+        view = LiveView(console)
+        view.open({})
+        view.update([progress], 5, 79)
+        view.close()
+        head, row = console.file.getvalue().split("\n")[1:3]
+        assert stage.name in row and "1 min 20 s" in row and "…" not in row, width
+        counts.append(
+            sum(name in head for name in ("done)", "tokens/s", "loss", "valid", "elapsed"))
+        )
+    assert counts == sorted(counts) and counts[-1] == 5
+    assert "79 done)" in head
 
 
 def test_durations():
