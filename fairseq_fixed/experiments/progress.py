@@ -86,7 +86,7 @@ class StageProgress:
         seconds, done = time.monotonic() - since, self.done - first
         if not done and self._begun:  # seen once: at the rate since the training's start
             seconds, done = self.log.wall or 0.0, self.log.updates
-        if not done or not seconds:
+        if done <= 0 or seconds <= 0:
             return None
         return max(0.0, (self.steps - self.done) * seconds / done)
 
@@ -224,38 +224,44 @@ class LiveView:
         """Return the widest table that fits: a cell cut to dots says nothing."""
         from rich.measure import Measurement
 
+        title = f"stage ({done}/{total} done)"
+        rows = [(progress.name, self._cells(progress)) for progress in running]
         options = self._console.options.update(max_width=10_000)
         for columns in _LIVE_COLUMNS:
-            table = self._table(columns, running, done, total)
+            table = self._table(title, columns, rows)
             if Measurement.get(self._console, options, table).maximum <= self._console.width:
                 break
         return table
 
-    def _table(
-        self, columns: Sequence[str], running: Sequence[StageProgress], done: int, total: int
-    ) -> Any:
+    def _cells(self, progress: StageProgress) -> dict[str, Any]:
         from rich.progress_bar import ProgressBar
+
+        cells: dict[str, Any] = dict(progress.figures())
+        cells["bar"] = ProgressBar(
+            total=progress.steps if "done" in cells else None,
+            completed=progress.done,
+            width=20,
+            pulse="done" not in cells,
+        )
+        cells["elapsed"] = format_seconds(progress.elapsed)
+        return cells
+
+    def _table(
+        self, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> Any:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(f"stage ({done}/{total} done)", no_wrap=True)
+        table.add_column(title, no_wrap=True)
         for column in columns:
             if column == "bar":
                 table.add_column("", width=20)
             else:
                 table.add_column(column, justify="right", no_wrap=True)
-        for progress in running:
-            cells: dict[str, Any] = dict(progress.figures())
-            cells["bar"] = ProgressBar(
-                total=progress.steps if "done" in cells else None,
-                completed=progress.done,
-                width=20,
-                pulse="done" not in cells,
-            )
-            cells["elapsed"] = format_seconds(progress.elapsed)
-            if "elapsed" not in columns:
-                cells.setdefault("left", f"({cells['elapsed']})")
-            table.add_row(progress.name, *(cells.get(column, "") for column in columns))
+        for name, cells in rows:
+            # without a column of its own, the time so far stands in for that left
+            spare = {} if "elapsed" in columns else {"left": f"({cells['elapsed']})"}
+            table.add_row(name, *(cells.get(c, spare.get(c, "")) for c in columns))
         return table
 
     def close(self) -> None:
