@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ _LIVE_COLUMNS = (  # of the live table, the more of them the wider the terminal
     ("left",),
 )
 _PLAIN_INTERVAL = 20.0  # seconds between a running stage's plain lines
+_RATE_WINDOW = 300.0  # seconds whose rate tells the time left: long enough for validations
 
 
 def format_seconds(seconds: float) -> str:
@@ -55,7 +57,7 @@ class StageProgress:
         self._begun = begun
         at_end = stage.watch is None and not begun
         self._tail = Tail(folder / (stage.watch or stage.log), at_end=at_end)
-        self._first: tuple[float, int] | None = None  # when, update: to tell the rate
+        self._seen: deque[tuple[float, int]] = deque()  # when, how many were done: for the rate
 
     def look(self) -> None:
         """Read what has been added."""
@@ -64,8 +66,8 @@ class StageProgress:
                 self.lines += line.startswith("H-")
             elif self.stage.kind == "train":
                 self.log.feed(line)
-        if self._first is None and self.done:
-            self._first = (time.monotonic(), self.done)
+        if self.done and (not self._seen or self.done != self._seen[-1][1]):
+            self._seen.append((time.monotonic(), self.done))
 
     @property
     def done(self) -> int:
@@ -79,11 +81,18 @@ class StageProgress:
 
     @property
     def left(self) -> float | None:
-        """Seconds that the rest will take at the rate so far; None: cannot be told yet."""
-        if self._first is None or not self.steps:
+        """Seconds that the rest will take at the rate of late; None: cannot be told yet.
+
+        Of late alone, so that a pause, or a time in which other work shared the machine, is
+        forgotten soon.
+        """
+        if not self._seen or not self.steps:
             return None
-        since, first = self._first
-        seconds, done = time.monotonic() - since, self.done - first
+        now = time.monotonic()
+        while len(self._seen) > 2 and self._seen[1][0] < now - _RATE_WINDOW:
+            self._seen.popleft()
+        since, first = self._seen[0]
+        seconds, done = now - since, self.done - first
         if not done and self._begun:  # seen once: at the rate since the training's start
             seconds, done = self.log.wall or 0.0, self.log.updates
         if done <= 0 or seconds <= 0:

@@ -193,6 +193,32 @@ def test_progress_of_a_training_in_plain_lines(tmp_path, monkeypatch):
     assert "train.x.seed1: 20/100, 1,234 tokens/s, loss 7.000, valid loss 6.500, " in lines[0]
 
 
+def test_time_left_forgets_a_pause(tmp_path, monkeypatch):
+    from fairseq_fixed.experiments import progress as module
+
+    (tmp_path / "logs").mkdir()
+    stage = Stage("train.x.seed1", ("x",), steps=1000)
+    progress = StageProgress(stage, tmp_path)
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    log = (tmp_path / stage.log).open("a")
+
+    def go_on(updates):  # two seconds an update
+        nonlocal now
+        for update in updates:
+            now += 20
+            print(train(update, 9), end="", file=log, flush=True)
+            progress.look()
+
+    go_on(range(10, 310, 10))
+    assert progress.left == pytest.approx(700 * 2)
+    now += 7200  # stopped, and told to continue
+    go_on(range(310, 320, 10))
+    assert progress.left > 10_000
+    go_on(range(320, 500, 10))
+    assert progress.left == pytest.approx((1000 - 490) * 2)
+
+
 def test_progress_of_what_runs_already_is_told_at_one_look(tmp_path):
     (tmp_path / "logs").mkdir()
     stage = Stage("train.x.seed1", ("x",), steps=100)
