@@ -54,6 +54,8 @@ _MAGIC = {
     ".bz2": b"BZh",
     ".xz": b"\xfd7zXZ",
 }
+_PAGES = {".html", ".htm", ".xhtml"}  # files that may begin as a web page does
+_PAGE_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 
 Report = Callable[[str, int, "int | None"], None]  # name, bytes so far, bytes in all
 
@@ -245,16 +247,19 @@ def _validator(path: Path) -> Path:
 
 
 def _check_kind(url: str, part: Path, path: Path) -> None:
-    expected = _MAGIC.get(path.suffix)
-    if expected is None:
-        return
+    """Remove what cannot be the file that was asked for: an answer of 200 may be an error page."""
     with part.open("rb") as file:
         start = file.read(64)
-    if not start.startswith(expected):
+    expected = _MAGIC.get(path.suffix)
+    if expected is not None:
+        fits, what = start.startswith(expected), f"no {path.suffix} file"
+    else:
+        fits, what = path.suffix in _PAGES or not _PAGE_START.match(start), "a web page"
+    if not fits:
         part.unlink()
         raise DownloadError(
-            f"{url}: what came is no {path.suffix} file; it begins {start[:24]!r}. A login page, "
-            f"or a proxy's? {_by_hand(url)}"
+            f"{url}: what came is {what}; it begins {start[:24]!r}. A login page, or a proxy's? "
+            f"{_by_hand(url)}"
         )
 
 

@@ -249,6 +249,26 @@ def test_a_web_page_is_no_archive(server, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "start", [b"<html>", b"\xef\xbb\xbf\r\n<!DOCTYPE HTML PUBLIC", b" <HTML lang"]
+)
+def test_a_web_page_is_no_text(server, tmp_path, start):
+    server.content = start + b" please log in"
+    with pytest.raises(download.DownloadError, match=r"what came is a web page; it begins"):
+        fetch(server, tmp_path / "train.de", "train.de")
+    assert not list(tmp_path.glob("train*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("train.de", b"<html5> is a tag\n"), ("train.de", b""), ("page.html", b"<html>\n")],
+)
+def test_what_may_look_like_a_web_page(server, tmp_path, name, content):
+    server.content = content
+    download.download(server.url(name), tmp_path / name)
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
     ("url", "message"),
     [
         ("ftp://example.org/file", "no http or https address"),
