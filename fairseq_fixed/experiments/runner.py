@@ -369,18 +369,19 @@ class _Runner:
         self.view.started(self._shown(stage), how.get(state.state, ""))
 
     def _keep(self, stage: Stage) -> None:
-        """Refuse to replace a finished training because settings have changed.
+        """Refuse to replace a training, finished or long under way, because settings have changed.
 
         Everything else is quickly made again; hours of training are not thrown away unasked.
         """
         if not stage.resumable:
             return
         state = self.stamps.state(stage)
-        if state.state == "stale" and (spent := self.stamps.finished(stage)) is not None:
+        if state.state == "stale" and (spent := self.stamps.invested(stage)) is not None:
             raise StageFailedError(
                 f"{stage.name} has been trained already ({format_seconds(spent)}), with other "
-                f"settings: {state.why}. It is kept. To train with the new settings beside it, "
-                "give them a folder of their own: out=FOLDER. To train it again in its place: "
+                f"settings: {state.why}. It is kept, and goes on from there with the old ones. To "
+                "train with the new ones beside it, give them a folder of their own: out=FOLDER. "
+                "To train it again in its place: "
                 f"--redo {stage.kind} (all of them), or --redo {stage.name}"
             )
 

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _PAUSE_BETWEEN_SAVES = 5.0  # seconds
+_SHORT = 600.0  # seconds of an unfinished training that may be thrown away unasked
 
 
 def write_text(path: Path, text: str) -> None:
@@ -224,9 +225,12 @@ class Stamps:
 
     def start(self, stage: Stage, spent: float = 0.0) -> None:
         """Note that a stage starts with its present inputs; it is not done until `finish`."""
+        content = {**self.describe(stage), "seconds": spent}
+        before = read_json(self._started_path(stage))
+        if self._path(stage).exists() or (isinstance(before, dict) and before.get("goes_on")):
+            content["goes_on"] = True  # from where it had ended, towards a larger limit
+        write_json(self._started_path(stage), content)
         self._path(stage).unlink(missing_ok=True)
-        content = self.describe(stage)
-        write_json(self._started_path(stage), {**content, "seconds": spent})
         self.hashes.save()
 
     def spend(self, stage: Stage, seconds: float) -> None:
@@ -243,6 +247,7 @@ class Stamps:
             raise RuntimeError(f"stage {stage.name!r} ends but has not been started")
         started["seconds"] = started.get("seconds", 0.0) + seconds
         started["finished"] = time.time()
+        started.pop("goes_on", None)
         write_json(self._path(stage), started)
         self._started_path(stage).unlink(missing_ok=True)
 
@@ -252,14 +257,22 @@ class Stamps:
         taken = _written(lock_file(self.folder))  # it is written when the folder is taken
         return started.exists() and _written(started) >= taken
 
-    def finished(self, stage: Stage) -> float | None:
-        """Return how many seconds a stage took that ended well, with whatever settings; else None.
+    def invested(self, stage: Stage) -> float | None:
+        """Return the seconds, with whatever settings, that are too many to begin anew unasked.
 
-        None, too, where its outputs are no longer there.
+        None for a stage that never ended well and had gone on for less than ten minutes, and where
+        its outputs are no longer there.
         """
-        stamp = read_json(self._path(stage))
-        known = isinstance(stamp, Mapping) and self._complete(stage)
-        return float(stamp.get("seconds", 0.0)) if known else None
+        if not self._complete(stage):
+            return None
+        if isinstance(stamp := read_json(self._path(stage)), Mapping):
+            return float(stamp.get("seconds", 0.0))
+        if not isinstance(started := read_json(self._started_path(stage)), Mapping):
+            return None
+        # killed, it could not note its time: then up to what it wrote last
+        last = max(_last_written(self.folder / output) for output in stage.outputs)
+        seconds = started.get("seconds", 0.0) + max(0.0, last - _written(self._started_path(stage)))
+        return seconds if started.get("goes_on") or seconds > _SHORT else None
 
     def outdated(self, stage: Stage) -> bool:
         """Return whether what a stage has left is known to be of other inputs or settings.
@@ -322,6 +335,11 @@ def _copy(source: Path, target: Path, *, link: bool) -> None:
 
 def _written(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
+
+
+def _last_written(path: Path) -> float:
+    """Return when a file, or one of those in a folder, was last written."""
+    return max((_written(p) for p in path.rglob("*")), default=0.0) or _written(path)
 
 
 def _exists(folder: Path, output: str) -> bool:

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -126,6 +127,53 @@ def test_a_finished_training_is_not_replaced_unasked(tmp_path):
     (tmp_path / "d/0").unlink()
     run(tmp_path, [write("a"), training("z")])
     assert (tmp_path / "d/0").read_text() == "z"
+
+
+def counting(limit, *more):
+    """Trains up to a limit, a file an update; breaks off behind the update that `until` names."""
+    code = """
+        import os, sys
+        for update in range(len(os.listdir('d')), int(sys.argv[2])):
+            open('d/%d' % update, 'w')
+            if os.path.exists('until') and update == int(open('until').read()):
+                sys.exit(1)
+    """
+    stage = python(code, name="train.a.seed1", outputs=("d/",), resumable=True, grows="--limit")
+    return dataclasses.replace(stage, argv=(*stage.argv, "--limit", str(limit), *more))
+
+
+def test_a_finished_training_outlives_a_broken_off_continuation(tmp_path):
+    run(tmp_path, [counting(3)])
+    (tmp_path / "until").write_text("4")
+    with pytest.raises(StageFailedError, match="failed"):
+        run(tmp_path, [counting(6)])
+    with pytest.raises(StageFailedError, match=r"trained already .*--limit 6 → 3"):
+        run(tmp_path, [counting(3)])
+    assert (tmp_path / "d/0").is_file()
+    run(tmp_path, [counting(6)])
+    assert len(list((tmp_path / "d").iterdir())) == 6
+    run(tmp_path, [counting(3)], redo=["train.a.seed1"])
+    assert len(list((tmp_path / "d").iterdir())) == 3
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_training_long_under_way_is_not_replaced_unasked(tmp_path, noted):
+    (tmp_path / "until").write_text("1")
+    with pytest.raises(StageFailedError, match="failed"):
+        run(tmp_path, [counting(3)])
+    changed = counting(3, "--lr", "2")
+    with pytest.raises(StageFailedError, match="failed"):  # of a moment: made anew
+        run(tmp_path, [changed])
+    started = tmp_path / ".state/stamps/train.a.seed1.started.json"
+    if noted:
+        content = json.loads(started.read_text())
+        started.write_text(json.dumps({**content, "seconds": 601}))
+    else:  # killed before it could note its time: its last checkpoint tells
+        later = started.stat().st_mtime + 601
+        os.utime(tmp_path / "d/1", (later, later))
+    with pytest.raises(StageFailedError, match=r"trained already \(10 min 01 s\).*--lr left out"):
+        run(tmp_path, [counting(3)])
+    assert (tmp_path / "d/1").is_file()
 
 
 def test_an_equal_training_elsewhere_does_not_replace_another_one(tmp_path, monkeypatch):
