@@ -4,10 +4,10 @@
     python data/download.py --out corpora/raw URL [URL …]
     python data/download.py --out corpora/raw 'https://example.org/de-en.tgz#sha256=9f86…'
 
-A file is kept in `--cache`, in a folder a host and path, and linked (or copied) into `--out`, so
-that several runs share one download. While it grows it is called `.NAME.part`; `NAME` appears when
-it is complete. A download that broke off goes on where it was (HTTP `Range`), if the server still
-has the same file (`If-Range`); of a server without ranges it starts anew.
+A file is kept in `--cache`, in a folder a host, path and query, and linked (or copied) into
+`--out`, so that several runs share one download. While it grows it is called `.NAME.part`; `NAME`
+appears when it is complete. A download that broke off goes on where it was (HTTP `Range`), if the
+server still has the same file (`If-Range`); of a server without ranges it starts anew.
 
 A checksum is checked where one is given: `#sha256=`, or `#md5=` where a publisher has no better
 one. Where none is known the file is *unverified*: that is said. The SHA-256 of what came is written
@@ -27,6 +27,7 @@ import json
 import os
 import re
 import shutil
+import string
 import sys
 import time
 import urllib.error
@@ -89,10 +90,12 @@ def split_checksum(url: str) -> tuple[str, str]:
 
 
 def cached_path(url: str, cache: Path) -> Path:
-    """Where the file of a URL is kept: a folder a host and path, so that names do not clash."""
+    """Where the file of a URL is kept: a folder a host, path and query, so that none clash."""
     parts = urllib.parse.urlsplit(split_checksum(url)[0])
     names = [parts.netloc, *urllib.parse.unquote(parts.path).split("/")]
     safe = [re.sub(r"[^\w.+-]", "_", name) for name in names if name not in ("", ".", "..")]
+    if parts.query:  # file.php?id=1 and ?id=2
+        safe.insert(-1, hashlib.sha256(parts.query.encode()).hexdigest()[:16])
     return cache.joinpath(*safe)
 
 
@@ -181,7 +184,8 @@ def _attempt(url: str, file: IO[bytes], path: Path, timeout: float, report: Repo
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": known}
     try:
-        request = urllib.request.Request(url, headers=headers)
+        address = urllib.parse.quote(url, safe=string.punctuation)  # http.client takes ASCII alone
+        request = urllib.request.Request(address, headers=headers)
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             total = _place(answer, file, have)
             mark = answer.headers.get("ETag", "")

@@ -218,7 +218,7 @@ def _column(path: Path, columns: Sequence[str], language: str) -> Iterator[str]:
 # IWSLT's training files: what is no text of the talk. Title and description are text.
 _NOTE = re.compile(r"\s*<(url|keywords|speaker|talkid|reviewer|translator|doc|/doc|transcript|/)")
 _TAG = re.compile(r"</?(title|description)>")
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>")
 
 
 def sentences(path: Path, *, markup: bool = False) -> Iterator[str]:
@@ -237,11 +237,10 @@ def sentences(path: Path, *, markup: bool = False) -> Iterator[str]:
         if not (markup and is_tagged):
             yield line
         elif is_xml:
-            match = _SEGMENT.search(line)
-            if match:
-                yield html.unescape(match[1]).strip()
-            elif "<seg" in line:
-                raise TextError(f"{path}, line {number}: the <seg> is not closed on its line")
+            found = _SEGMENT.findall(line)
+            if line.count("<seg") != len(found):
+                raise TextError(f"{path}, line {number}: a <seg> is not closed on its line")
+            yield from (html.unescape(text).strip() for text in found)
         elif not _NOTE.match(line):
             yield _TAG.sub("", line).strip()
 

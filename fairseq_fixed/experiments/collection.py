@@ -37,7 +37,7 @@ _NEEDED = (  # of a result
     "curve", "machine", "date",
 )  # fmt: skip
 _MARK = re.compile(r"<!-- (/?)results(?:: ([^>]*?))? -->")
-_BLOCK = re.compile(r"(<!-- results: ([\w-]+)(?: +(\w+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- results: ([\w.-]+)(?: +(\w+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
 def read_collection(folder: Path) -> dict[str, Any]:

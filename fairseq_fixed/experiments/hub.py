@@ -43,7 +43,7 @@ def from_run(folder: Path | str, *, system: str | None = None, seed: int | None 
     loaded = from_pretrained(
         str(found.checkpoint.parent.absolute()),
         found.checkpoint.name,
-        str(found.data.absolute()),
+        trained.data_path(found.data),
         bpe="sentencepiece",
         sentencepiece_model=str(found.subwords.absolute()),
         generation_args={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fairseq_fixed.experiments import paths
 from fairseq_fixed.experiments.errors import StageFailedError
 from fairseq_fixed.experiments.lock import folder_lock, holder
 from fairseq_fixed.experiments.progress import View
-from fairseq_fixed.experiments.recipe import read
+from fairseq_fixed.experiments.recipe import quoted, read
 from fairseq_fixed.experiments.runner import run_plans
 from fairseq_fixed.experiments.session import (
     check_programs,
@@ -27,13 +28,17 @@ __all__ = ["point_command", "points_in", "run_sweep", "survey"]
 
 logger = logging.getLogger(__name__)
 
+_PLAIN_PATH = re.compile(r"[\w/.+-]+", re.ASCII)  # of which Hydra takes nothing for itself
+
 
 def point_command(sweep: Sweep, point: Point) -> list[str]:
     """Return the words behind `fairseq-fixed` that run one point by itself, from anywhere."""
     recipe = sweep.recipe
     if recipe.endswith((".yaml", ".yml")):
         recipe = str(Path(recipe).absolute())
-    return ["run", recipe, *point.overrides, NO_SWEEP, f"out={sweep.folder / point.name}"]
+    out = str(sweep.folder / point.name)
+    out = out if _PLAIN_PATH.fullmatch(out) else quoted(out)
+    return ["run", recipe, *point.overrides, NO_SWEEP, f"out={out}"]
 
 
 def points_in(folder: Path) -> list[Path]:
@@ -75,8 +80,9 @@ def run_sweep(
         ExperimentError: a program is missing, or a folder cannot be written.
         KeyboardInterrupt: Ctrl-C or SIGTERM.
     """
-    first = sweep.points[0].experiment
-    resources = choose_resources(first, runs=len(sweep.points))
+    count = len(sweep.points)
+    # of the first, which shares out the machine; the others' needs are checked all the same
+    resources, *_ = [choose_resources(point.experiment, runs=count) for point in sweep.points]
     for point in sweep.points:
         check_programs(compile_plan(point.experiment), resources)
     # what is to be made again must not be taken from an earlier run

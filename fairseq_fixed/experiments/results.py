@@ -228,6 +228,7 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
     """
     written = []
     hashes: dict[str, str] = {}
+    replaced: set[str] = set()  # systems with other scores than before
     for system in experiment.systems:
         for seed in experiment.recipe.seeds:
             result = read_json(folder / paths.seed_folder(system.slug, seed) / paths.RESULT)
@@ -244,7 +245,10 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
             hashes[system.slug] = digest
             target = results / experiment.name / f"{system.slug}.seed{seed}.{digest}.json"
             written.append(target)
-            _write(target, _as_trained(complete(experiment, folder, result), read_json(target)))
+            before = read_json(target)
+            if isinstance(before, dict) and before.get("scores") != result["scores"]:
+                replaced.add(system.slug)
+            _write(target, _as_trained(complete(experiment, folder, result), before))
     if written and experiment.others:
         target = results / experiment.name / SIGNIFICANCE
         tests = read_json(folder / paths.SIGNIFICANCE)
@@ -253,7 +257,7 @@ def collect_results(experiment: Experiment, folder: Path, results: Path) -> list
             logger.info("the tests of the differences are left out: they are of other translations")
             tests = None
         old = read_tests(target)
-        _write(target, _merged_tests(experiment, tests, hashes, old))
+        _write(target, _merged_tests(experiment, tests, hashes, replaced, old))
     return written
 
 
@@ -291,7 +295,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _merged_tests(
-    experiment: Experiment, tests: Any, hashes: dict[str, str], old: Any
+    experiment: Experiment, tests: Any, hashes: dict[str, str], replaced: Collection[str], old: Any
 ) -> dict[str, Any]:
     """Add a run's tests to those of earlier runs against the same baseline, so tables can grow.
 
@@ -299,6 +303,8 @@ def _merged_tests(
         experiment: the recipe.
         tests: what the verb `compare` wrote; None as long as the run is not finished.
         hashes: the settings' hashes of the systems that are finished.
+        replaced: systems whose earlier translations, of the same settings, are replaced by others:
+            on another machine a training does not repeat itself to the digit.
         old: the content of `results/RECIPE/significance.json`; None if there is none.
     """
     base = experiment.baseline.slug
@@ -315,7 +321,9 @@ def _merged_tests(
         content["systems"] = list(dict.fromkeys([*old["systems"], *content["systems"]]))
         changed = {slug for slug, digest in hashes.items() if old["hashes"].get(slug) != digest}
         content["hashes"] = {**old["hashes"], **hashes}
-        content["seeds"] = _merged(without_tests(old["seeds"], changed), content["seeds"])
+        if base not in replaced:
+            kept = without_tests(old["seeds"], changed | set(replaced))
+            content["seeds"] = _merged(kept, content["seeds"])
     return content
 
 

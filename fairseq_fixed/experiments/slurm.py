@@ -88,10 +88,12 @@ def submit(sweep: Sweep, words: Sequence[str]) -> dict[str, str]:
     settings = parse_settings(words)
     # where the package is not installed, jobs find that of the clone
     path = shlex.quote(commands.environment(1)["PYTHONPATH"])
-    setup = [f"export PYTHONPATH={path}", *settings.pop("slurm_setup", [])]
+    setup = [f"export PYTHONPATH={path}"]
+    if more := settings.pop("slurm_setup", None):  # a list, or one line
+        setup += more if isinstance(more, list) else [str(more)]
     try:
         executor = submitit.AutoExecutor(folder=sweep.folder / _LOGS / "%j", cluster="slurm")
-        executor.update_parameters(name=sweep.name, slurm_setup=setup, **settings)
+        executor.update_parameters(**{"name": sweep.name, **settings, "slurm_setup": setup})
         with executor.batch():  # one job array
             jobs = {
                 name: executor.submit(Job(command)) for name, command in job_commands(sweep).items()

@@ -146,8 +146,7 @@ def brings_sweep(recipe: str, overrides: Sequence[str] = ()) -> bool:
     Raises:
         ExperimentError: there is no such recipe, or it cannot be composed.
     """
-    fixed = [o.input_line for o in _parse(overrides) if not o.is_sweep_override()]
-    return bool(compose(recipe, fixed, resolve=False).get("multirun"))
+    return bool(_own_sweep(recipe, _parse(overrides)))
 
 
 def plan_sweep(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True) -> Sweep:
@@ -162,14 +161,16 @@ def plan_sweep(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True
         ExperimentError: nothing is swept, or Hydra refuses an override.
         RecipeError: what is wrong with the points, all at once.
     """
+    own = _own_sweep(recipe, _parse(overrides))
     parsed = _with_own(recipe, overrides)
-    keys = _keys([o for o in parsed if o.is_sweep_override()])
+    # a key of the recipe's own sweep that is given one value is part of the points' names all the
+    # same: so one point, or some, are those of the whole sweep
+    keys = _keys([o for o in parsed if o.is_sweep_override() or _key(o) in own])
     points = _points(recipe, keys, _expand(parsed), tools)
     if not points:
         raise ExperimentError(f"{', '.join(keys)}: no value to run; a range may be empty")
     experiment = points[0].experiment
     base = Path(f"runs/{experiment.name}").absolute()
-    own = brings_sweep(recipe, overrides)
     names = short_keys(keys).values()
     name = experiment.name if own else f"{experiment.name}-by-{'-'.join(names)}"
     folder = base if own else base / f"by.{'.'.join(names)}"
@@ -194,6 +195,15 @@ def _with_own(recipe: str, overrides: Sequence[str]) -> list[Any]:
     A key of that sweep given anew stays at its place, and with it the names of the points' folders.
     """
     given = _parse(overrides)
+    own = _own_sweep(recipe, given)
+    places = {key: place for place, key in enumerate(own)}
+    taken = {_key(o) for o in given}
+    words = [f"{key}={_values(value)}" for key, value in own.items() if key not in taken]
+    return sorted([*_parse(words), *given], key=lambda o: places.get(_key(o), len(places)))
+
+
+def _own_sweep(recipe: str, given: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the keys and values that a recipe sweeps by itself, beside parsed overrides."""
     fixed = [o.input_line for o in given if not o.is_sweep_override()]
     own = compose(recipe, fixed, resolve=False).get("multirun") or {}
     if not isinstance(own, Mapping):
@@ -201,17 +211,11 @@ def _with_own(recipe: str, overrides: Sequence[str]) -> list[Any]:
             "multirun: expected keys and their values, as in {train.lr: '0.001,0.002'}, got "
             f"{own!r}"
         )
-    places = {key: place for place, key in enumerate(own)}
-    taken = {_plain(o.get_key_element()) for o in given}
-    words = [f"{key}={_values(value)}" for key, value in own.items() if key not in taken]
-    return sorted(
-        [*_parse(words), *given],
-        key=lambda o: places.get(_plain(o.get_key_element()), len(places)),
-    )
+    return own
 
 
 def _keys(swept: Sequence[Any]) -> tuple[str, ...]:
-    keys = tuple(_plain(override.get_key_element()) for override in swept)
+    keys = tuple(_key(override) for override in swept)
     if not keys:
         raise ExperimentError(
             "nothing is swept: give a key several values, as in data.limit=5k,10k,20k"
@@ -286,6 +290,10 @@ def _points(
             ],
         )
     return points
+
+
+def _key(override: Any) -> str:
+    return _plain(override.get_key_element())
 
 
 def _plain(key: str) -> str:

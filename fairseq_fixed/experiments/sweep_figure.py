@@ -102,11 +102,14 @@ def draw(content: Mapping[str, Any], path: Path) -> bool:
         path: the PNG to write.
 
     Returns:
-        Whether there was anything to draw: nothing is of more than two keys, or of fewer than two
-        finished points.
+        Whether there was anything to draw: nothing is of more than two keys that have several
+        values, or of fewer than two finished points.
     """
-    if len(content["keys"]) > 2 or len(finished(content)) < 2:
+    points = finished(content)
+    varied = [key for key in content["keys"] if len({p["values"][key] for p in points}) > 1]
+    if not 1 <= len(varied) <= 2:
         return False
+    content = {**content, "keys": varied}
     import matplotlib
 
     matplotlib.use("Agg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from fairseq_fixed.experiments.stamps import Stamps
 from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.validation import nearest
 
-__all__ = ["Loaded", "Trained", "choose_system", "find", "find_all", "load", "move"]
+__all__ = ["Loaded", "Trained", "choose_system", "data_path", "find", "find_all", "load", "move"]
 
 
 #: kinds of stages that make what a model and its text have in common
@@ -163,6 +164,22 @@ def choose_system(experiment: Experiment, wanted: str | None) -> System:
     raise ExperimentError(f"the run has no system {wanted!r}; {nearest(wanted, names)}")
 
 
+def data_path(folder: Path) -> str:
+    """Return a folder of data as fairseq takes it: a colon divides two folders there.
+
+    Raises:
+        ExperimentError: its path holds a colon, from the working directory, too.
+    """
+    absolute = str(folder.absolute())
+    path = os.path.relpath(absolute) if ":" in absolute else absolute
+    if ":" in path:
+        raise ExperimentError(
+            f"{absolute}: fairseq takes a colon for the end of a folder's name. Give the folder "
+            "another name, or work from inside the one whose name holds the colon"
+        )
+    return path
+
+
 def load(checkpoint: Path, data: Path, *, cpu: bool = False) -> Loaded:
     """Load a model.
 
@@ -173,12 +190,13 @@ def load(checkpoint: Path, data: Path, *, cpu: bool = False) -> Loaded:
 
     Raises:
         CheckpointError: the checkpoint is damaged, or holds what could run code.
+        ExperimentError: as for :func:`data_path`.
     """
     from fairseq import checkpoint_utils
 
     try:
         models, config, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data.absolute())}
+            [str(checkpoint)], arg_overrides={"data": data_path(data)}
         )
     except Exception:
         load_checkpoint(checkpoint)  # says what is wrong with a damaged or foreign one

@@ -94,8 +94,7 @@ class TrainingLog:
             elif found := _SKIPPED.search(message):
                 self.skipped = max(self.skipped, int(found[1].replace(",", "")))
             elif found := _RESUMED.search(message):
-                done = [p.get("wall", 0.0) for u, p in self.train.items() if u <= int(found[1])]
-                self._before, self._since = max(done, default=0.0), None
+                self._go_back(int(found[1]))
             elif message.startswith(_STARTS):
                 if self._before is not None and self._since is None:
                     self._since = _read_time(time)
@@ -105,6 +104,12 @@ class TrainingLog:
                 for start, what in _ENDINGS.items():
                     if message.startswith(start):
                         self.ended = what
+
+    def _go_back(self, update: int) -> None:
+        """Forget what was trained and lost behind a checkpoint that is loaded again."""
+        self.train = {u: point for u, point in self.train.items() if u <= update}
+        self.valid = {u: point for u, point in self.valid.items() if u <= update}
+        self._before, self._since = self.wall or 0.0, None
 
     def _point(
         self, points: dict[int, dict[str, float]], message: str, prefix: str, time: str

@@ -302,6 +302,21 @@ def test_the_script_fills_a_folder_from_the_cache(server, tmp_path, capsys):
     assert not (out / "sources.json").exists()
 
 
+def test_a_query_tells_files_apart(server, tmp_path):
+    first, second = (server.url(f"file.bin?id={number}") for number in (1, 2))
+    cache = tmp_path / "cache"
+    download.fetch_all([first], tmp_path / "one", cache)
+    server.content = b"another"
+    download.fetch_all([second], tmp_path / "two", cache)
+    assert (tmp_path / "one/file.bin").read_bytes() == CONTENT
+    assert (tmp_path / "two/file.bin").read_bytes() == b"another"
+
+
+def test_an_address_with_letters_and_spaces(server, tmp_path):
+    download.download(server.url("für alle.bin"), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT
+
+
 def test_two_files_of_one_name_would_clash(tmp_path):
     urls = ["http://127.0.0.1/a/train.en", "http://127.0.0.1/b/train.en"]
     with pytest.raises(download.DownloadError, match=r"two addresses end in train\.en"):

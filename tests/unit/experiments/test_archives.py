@@ -145,9 +145,12 @@ def test_markup_of_iwslt(tmp_path):
     xml = write(tmp_path / "tst.de.xml", XML.format(kind="src", name="tst", lang="de"))
     assert list(sentences(xml, markup=True)) == ["tst de one & all", "tst de two"]
     assert len(list(sentences(xml))) == 10
-    broken = write(tmp_path / "broken.xml", '<seg id="1">no end\n')
-    with pytest.raises(TextError, match=r"broken\.xml, line 1: the <seg> is not closed"):
-        list(sentences(broken, markup=True))
+    two = write(tmp_path / "two.sgm", '<seg id="1">a</seg> <seg id="2"> b </seg>\n')
+    assert list(sentences(two, markup=True)) == ["a", "b"]
+    for text in ('<seg id="1">no end\n', '<seg id="1">a</seg> <seg id="2">b\n'):
+        broken = write(tmp_path / "broken.xml", text)
+        with pytest.raises(TextError, match=r"broken\.xml, line 1: a <seg> is not closed"):
+            list(sentences(broken, markup=True))
 
 
 @pytest.mark.parametrize(

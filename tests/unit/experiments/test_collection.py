@@ -174,6 +174,30 @@ def test_a_run_under_way_does_not_keep_tests_of_its_older_settings(tmp_path):
     assert rows["7f+1l"][-1] == "+2.5" and rows["vanilla"][-1] == "baseline"
 
 
+@pytest.mark.parametrize("again", ["vanilla", "8f"])
+def test_tests_of_translations_that_were_replaced_do_not_stay(tmp_path, again):
+    _, folder = collected(tmp_path)
+    both = experiment(systems=["vanilla", "8f"])
+    scores = {**SCORES, "8f": {1: 9.0, 2: 9.5}}
+    fake_run(tmp_path / "both", both, scores, p=0.5)
+    results.collect_results(both, tmp_path / "both", folder)
+
+    def shown():
+        rows = {row[0]: row[-1] for row in tables.table(read_collection(folder / "test"))[1]}
+        return ["p = " in rows[name] for name in ("7f+1l", "8f")]
+
+    assert shown() == [True, True]
+    # on another machine the same settings give other scores
+    scores = {**scores, again: {1: 8.0, 2: 8.5}}
+    fake_run(tmp_path / "elsewhere", both, scores, p=0.5)
+    results.collect_results(both, tmp_path / "elsewhere", folder)
+    assert shown() == [again != "vanilla", True]
+    fake_run(tmp_path / "third", both, {**scores, again: {1: 7.0, 2: 7.5}}, p=0.5)
+    (tmp_path / "third" / paths.SIGNIFICANCE).unlink()  # trained, and not compared yet
+    results.collect_results(both, tmp_path / "third", folder)
+    assert shown() == [again != "vanilla", False]
+
+
 def test_what_a_run_has_not_done_again_yet_is_left_out(tmp_path, caplog):
     exp = experiment()
     fake_run(tmp_path / "run", exp, SCORES)

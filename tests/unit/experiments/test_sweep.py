@@ -1,8 +1,11 @@
+import contextlib
 import json
 import os
 import pickle
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +13,7 @@ from typer.testing import CliRunner
 from fairseq_fixed.cli import app
 from fairseq_fixed.experiments import (
     collection,
+    machine,
     multirun,
     recipe,
     sweep,
@@ -109,9 +113,11 @@ def test_a_recipe_may_bring_its_sweep(tmp_path, monkeypatch):
     ] * 2
     assert all(p.experiment.recipe.multirun is None for p in found.points)
     # the command line's values take the place of the recipe's
-    assert values("vars.w=5", name=str(own)) == [("1",), ("2",)]
-    assert values("vars.w=5,7", "model.layers=2", name=str(own)) == [("5",), ("7",)]
-    # and stay at its place, so that the points' folders keep their names
+    assert values("vars.w=5", name=str(own)) == [("5", "1"), ("5", "2")]
+    assert values("vars.w=5,7", "model.layers=2", name=str(own)) == [("5", "2"), ("7", "2")]
+    # and stay at its place, so that the points' folders keep their names; those of one point, too
+    alone = sweep.plan_sweep(str(own), ["train.max_update=5", "model.layers=2", "vars.w=1"])
+    assert [p.name for p in alone.points] == [found.points[1].name]
     again = sweep.plan_sweep(str(own), ["train.max_update=5", "vars.w=1,3"])
     assert [p.name for p in again.points] == [p.name for p in found.points]
     own.write_text(own.read_text().replace("multirun: {", "multirun: nonsense # {"))
@@ -148,6 +154,24 @@ def test_a_dry_run_prints_a_command_for_each_point(tmp_path, monkeypatch):
     alone = recipe.load(words[1], words[2:])
     assert alone.recipe.data == other.experiment.recipe.data
     assert alone.systems == other.experiment.systems
+
+
+@pytest.mark.parametrize("name", ["my runs, 2026", "müll (x)", "plain", "it's {7} \\"])
+def test_the_command_of_a_point_stands_in_any_folder(name, tmp_path, monkeypatch):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    found = sweep.plan_sweep("bible_es_en", ["data.limit=5k,10k"])
+    words = multirun.point_command(found, found.points[0])
+    alone = recipe.load(words[1], words[2:], tools=False)
+    assert Path(alone.recipe.out) == found.folder / found.points[0].name
+
+
+def test_the_needs_of_every_point_are_checked_before_any_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ("0",))
+    found = sweep.plan_sweep("bible_es_en", ["train.processes=1,2"], tools=False)
+    with pytest.raises(ExperimentError, match=r"train\.processes = 2, but 1 GPUs are visible"):
+        multirun.run_sweep(found, None)
 
 
 # ------------------------------------------------------------------ table and figure
@@ -350,6 +374,31 @@ def test_points_become_a_job_array(tmp_path, monkeypatch):
         assert again.function.command == job.command
     with pytest.raises(ExperimentError, match=r"SLURM takes no jobs from here: .*nonsense"):
         submit(found, ["nonsense=1"])
+
+
+def test_set_up_and_name_of_jobs_are_taken_as_they_are(tmp_path, monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    from fairseq_fixed.experiments.slurm import submit
+
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(
+        submitit.AutoExecutor, "update_parameters", lambda self, **options: given.append(options)
+    )
+    monkeypatch.setattr(submitit.AutoExecutor, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(submitit.AutoExecutor, "batch", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(
+        submitit.AutoExecutor, "submit", lambda *_: types.SimpleNamespace(job_id="1")
+    )
+    found = sweep.plan_sweep("bible_es_en", ["data.limit=5k,10k"])
+    for more, lines in (
+        (["slurm_setup=module load cuda", "name=mine"], ["module load cuda"]),
+        (["slurm_setup=[module load a, module load b]"], ["module load a", "module load b"]),
+        ([], []),
+    ):
+        submit(found, more)
+        assert given[-1]["slurm_setup"][1:] == lines
+    assert given[0]["name"] == "mine" and given[-1]["name"] == found.name
 
 
 def test_settings_of_jobs():

@@ -73,3 +73,14 @@ def test_what_a_run_does_not_have(run):
         trained.find_all(run, system="8f")
     with pytest.raises(ExperimentError, match=r"has no seed 7; it has \[1, 2\]"):
         trained.find_all(run, seed=7)
+
+
+def test_a_colon_in_a_path_is_no_separator(tmp_path, monkeypatch):
+    inside = tmp_path / "10:30"
+    (inside / "data").mkdir(parents=True)
+    assert trained.data_path(tmp_path / "data") == str(tmp_path / "data")
+    monkeypatch.chdir(inside)
+    assert trained.data_path(inside / "data") == "data"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ExperimentError, match="10:30/data: fairseq takes a colon"):
+        trained.data_path(inside / "data")

@@ -80,6 +80,17 @@ def test_a_training_from_another_model_starts_at_nought(tmp_path):
     assert read(tmp_path, text).wall == 40
 
 
+def test_what_was_lost_behind_a_checkpoint_does_not_count(tmp_path):
+    text = train(10, 9, wall=10) + valid(10, 9) + train(20, 4, wall=20) + valid(20, 4)
+    text += at("10:00:00", "fairseq.trainer", "Loaded checkpoint a.pt (epoch 2 @ 10 updates)")
+    assert read(tmp_path, text).updates == 10
+    text += at("10:00:00", "fairseq.trainer", "begin training epoch 2")
+    text += train(15, 8, wall=0) + valid(15, 8)  # ended sooner than it was killed before
+    log = read(tmp_path, text)
+    assert log.updates == 15 and log.best_valid == (15, 7.0) and log.last_valid == 7.0
+    assert [p["update"] for p in log.curve()] == [10, 15]
+
+
 def test_figures(tmp_path):
     text = HEAD + train(10, 9, wps=100) + train(20, 8, wps=900) + valid(20, 7.5)
     text += train(30, 7, wps=1100) + valid(30, 7.0)
