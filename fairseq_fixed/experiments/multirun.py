@@ -15,6 +15,7 @@ from fairseq_fixed.experiments.progress import View
 from fairseq_fixed.experiments.recipe import quoted, read
 from fairseq_fixed.experiments.runner import run_plans
 from fairseq_fixed.experiments.session import (
+    check_devices,
     check_programs,
     choose_resources,
     explained,
@@ -80,10 +81,10 @@ def run_sweep(
         ExperimentError: a program is missing, or a folder cannot be written.
         KeyboardInterrupt: Ctrl-C or SIGTERM.
     """
-    count = len(sweep.points)
-    # of the first, which shares out the machine; the others' needs are checked all the same
-    resources, *_ = [choose_resources(point.experiment, runs=count) for point in sweep.points]
+    first = sweep.points[0].experiment
+    resources = choose_resources(first, runs=len(sweep.points))
     for point in sweep.points:
+        check_devices(point.experiment, resources.gpus)
         check_programs(compile_plan(point.experiment), resources)
     # what is to be made again must not be taken from an earlier run
     sources = [sweep.base] if (sweep.base / paths.RECIPE).is_file() and not redo else []

@@ -68,6 +68,8 @@ class StageProgress:
                 self.log.feed(line)
         if self.done and (not self._seen or self.done != self._seen[-1][1]):
             self._seen.append((time.monotonic(), self.done))
+        while len(self._seen) > 2 and self._seen[1][0] < time.monotonic() - _RATE_WINDOW:
+            self._seen.popleft()
 
     @property
     def done(self) -> int:
@@ -88,11 +90,8 @@ class StageProgress:
         """
         if not self._seen or not self.steps:
             return None
-        now = time.monotonic()
-        while len(self._seen) > 2 and self._seen[1][0] < now - _RATE_WINDOW:
-            self._seen.popleft()
         since, first = self._seen[0]
-        seconds, done = now - since, self.done - first
+        seconds, done = time.monotonic() - since, self.done - first
         if not done and self._begun:  # seen once: at the rate since the training's start
             seconds, done = self.log.wall or 0.0, self.log.updates
         if done <= 0 or seconds <= 0:

@@ -295,7 +295,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _merged_tests(
-    experiment: Experiment, tests: Any, hashes: dict[str, str], replaced: Collection[str], old: Any
+    experiment: Experiment, tests: Any, hashes: dict[str, str], replaced: set[str], old: Any
 ) -> dict[str, Any]:
     """Add a run's tests to those of earlier runs against the same baseline, so tables can grow.
 
@@ -322,7 +322,7 @@ def _merged_tests(
         changed = {slug for slug, digest in hashes.items() if old["hashes"].get(slug) != digest}
         content["hashes"] = {**old["hashes"], **hashes}
         if base not in replaced:
-            kept = without_tests(old["seeds"], changed | set(replaced))
+            kept = without_tests(old["seeds"], changed | replaced)
             content["seeds"] = _merged(kept, content["seeds"])
     return content
 

@@ -26,7 +26,13 @@ from fairseq_fixed.experiments.plan import Plan
 from fairseq_fixed.experiments.progress import View
 from fairseq_fixed.experiments.recipe import Experiment, load
 from fairseq_fixed.experiments.runner import run_plans
-from fairseq_fixed.experiments.session import check_programs, choose_resources, explained, open_run
+from fairseq_fixed.experiments.session import (
+    check_devices,
+    check_programs,
+    choose_resources,
+    explained,
+    open_run,
+)
 from fairseq_fixed.experiments.stamps import write_json, write_text
 from fairseq_fixed.experiments.sweep import NO_SWEEP, Space, plan_search, short_keys
 from fairseq_fixed.experiments.systems import slug
@@ -177,6 +183,7 @@ def _run_batch(study: Any, trials: Sequence[Any], space: Space, resources: Any, 
             experiments[folder] = load(space.recipe, [*space.fixed, *words, NO_SWEEP])
             stack.enter_context(folder_lock(folder))
             task = open_run(experiments[folder], folder, resources, label=f"{folder.name}: ")
+            check_devices(experiments[folder], resources.gpus)
             check_programs(task.plan, resources)
             tasks.append(replace(task, plan=training_plan(task.plan)))
         earlier = [path.parent for path in sorted(space.folder.glob("*/recipe.yaml"))]

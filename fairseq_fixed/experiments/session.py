@@ -20,6 +20,7 @@ from fairseq_fixed.experiments.stages import compile_plan
 from fairseq_fixed.experiments.stamps import write_text
 
 __all__ = [
+    "check_devices",
     "check_programs",
     "choose_resources",
     "copy_results",
@@ -52,22 +53,32 @@ def choose_resources(experiment: Experiment, runs: int = 1) -> Resources:
     trainings = runs * len(experiment.systems) * len(recipe.seeds)
     gpus = machine.visible_gpus()
     each = recipe.train.processes
+    check_devices(experiment, gpus)
     if gpus:
-        if each != "all" and each > len(gpus):
-            raise ExperimentError(
-                f"train.processes = {each}, but {len(gpus)} GPUs are visible; `all` takes what "
-                "there is"
-            )
         jobs = recipe.jobs or len(gpus)
         return Resources(jobs, recipe.threads or max(1, cores // jobs), gpus)
-    if recipe.train.precision == "fp16":
-        raise ExperimentError(
-            "train.precision=fp16 needs a GPU, and none is seen here; fp32 and bf16 train on a CPU"
-        )
     each = 1 if each == "all" else each
     cores = max(1, cores // each)
     threads = recipe.threads or max(1, cores // min(trainings, recipe.jobs or cores))
     return Resources(recipe.jobs or max(1, cores // threads), threads)
+
+
+def check_devices(experiment: Experiment, gpus: Sequence[str]) -> None:
+    """Check that the machine has the GPUs that a recipe's trainings need.
+
+    Raises:
+        ExperimentError: a training needs more GPUs than there are, or fp16 and there is none.
+    """
+    train = experiment.recipe.train
+    if gpus and train.processes != "all" and train.processes > len(gpus):
+        raise ExperimentError(
+            f"train.processes = {train.processes}, but {len(gpus)} GPUs are visible; `all` takes "
+            "what there is"
+        )
+    if not gpus and train.precision == "fp16":
+        raise ExperimentError(
+            "train.precision=fp16 needs a GPU, and none is seen here; fp32 and bf16 train on a CPU"
+        )
 
 
 def check_programs(plan: Plan, resources: Resources) -> None:

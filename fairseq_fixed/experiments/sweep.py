@@ -120,7 +120,8 @@ def plan_search(recipe: str, overrides: Sequence[str] = ()) -> Space:
         ExperimentError: nothing is searched, or Hydra refuses an override.
         RecipeError: what is wrong with the recipe.
     """
-    parsed = _with_own(recipe, overrides)
+    given = _parse(overrides)
+    parsed = _with_own(given, _own_sweep(recipe, given))
     swept = [o for o in parsed if o.is_sweep_override()]
     keys = _keys(swept)
     fixed = tuple(o.input_line for o in parsed if not o.is_sweep_override())
@@ -161,8 +162,9 @@ def plan_sweep(recipe: str, overrides: Sequence[str] = (), *, tools: bool = True
         ExperimentError: nothing is swept, or Hydra refuses an override.
         RecipeError: what is wrong with the points, all at once.
     """
-    own = _own_sweep(recipe, _parse(overrides))
-    parsed = _with_own(recipe, overrides)
+    given = _parse(overrides)
+    own = _own_sweep(recipe, given)
+    parsed = _with_own(given, own)
     # a key of the recipe's own sweep that is given one value is part of the points' names all the
     # same: so one point, or some, are those of the whole sweep
     keys = _keys([o for o in parsed if o.is_sweep_override() or _key(o) in own])
@@ -189,13 +191,11 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _with_own(recipe: str, overrides: Sequence[str]) -> list[Any]:
-    """Return the overrides, parsed, behind those of the recipe's own sweep.
+def _with_own(given: Sequence[Any], own: Mapping[str, Any]) -> list[Any]:
+    """Return parsed overrides behind those of the recipe's own sweep.
 
     A key of that sweep given anew stays at its place, and with it the names of the points' folders.
     """
-    given = _parse(overrides)
-    own = _own_sweep(recipe, given)
     places = {key: place for place, key in enumerate(own)}
     taken = {_key(o) for o in given}
     words = [f"{key}={_values(value)}" for key, value in own.items() if key not in taken]

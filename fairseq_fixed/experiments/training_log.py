@@ -1,6 +1,6 @@
 """What `fairseq-train --log-format json` has written so far: curves, speed, parameters.
 
-A resumed training repeats updates since its last checkpoint: the later line of an update counts.
+A resumed training repeats updates since its last checkpoint: what was logged of them is forgotten.
 fairseq counts the seconds of a training until it is resumed, and writes 0 from then on: there the
 log's own times count.
 """
