@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_fixed.experiments import sweep_report
+from fairseq_fixed.experiments import recipe, sweep_report
 from fairseq_fixed.experiments.bootstrap import RESAMPLES
 from fairseq_fixed.experiments.curves import draw_curves
 from fairseq_fixed.experiments.errors import ExperimentError
@@ -19,6 +21,7 @@ from fairseq_fixed.experiments.results import (
     without_counts,
     without_tests,
 )
+from fairseq_fixed.experiments.settings import as_overrides, flat_settings, flatten
 from fairseq_fixed.experiments.signatures import signature_lines, signatures_of
 from fairseq_fixed.experiments.speed import speed_section
 from fairseq_fixed.experiments.stamps import read_json, write_text
@@ -112,8 +115,10 @@ def _check_settings(file: Path, new: dict[str, Any], others: list[dict[str, Any]
             continue
         if other["settings_hash"] != new["settings_hash"] or other["seed"] == new["seed"]:
             raise ExperimentError(
-                f"{other['file']} and {file} are both of the system {new['system']}, with other "
-                "settings or the same seed; keep the one that is meant, and remove the other"
+                f"{other['file']} ({other['system']}) and {file} ({new['system']}) are both of the "
+                "system in the folder "
+                f"{new['slug']}, with other settings or the same seed; keep the one that is meant, "
+                "and remove the other"
             )
 
 
@@ -145,7 +150,12 @@ def render_collection(folder: Path, view: str = "table") -> str:
     """
     if view not in VIEWS:
         raise ExperimentError(f"results cannot be shown as {view!r}; {nearest(view, VIEWS)}")
-    if (sweep := read_json(folder / sweep_report.JSON)) is not None and view == "table":
+    if (sweep := read_json(folder / sweep_report.JSON)) is not None:
+        if view != "table":
+            raise ExperimentError(
+                f"{folder} holds a sweep, which has its table alone; each of its runs has a report "
+                "in its own folder"
+            )
         return "\n".join(sweep_report.section(sweep)) + "\n"
     report = read_collection(folder)
     if view == "table":
@@ -193,14 +203,58 @@ def _render_table(report: dict[str, Any]) -> str:
     lines = [
         *markdown_table(*table(report)),
         "",
-        *(f"- {note}" for note in notes(report)),
+        *(f"- {note}" for note in (*_other_settings(report), *notes(report))),
         *signature_lines((r["system"], signatures_of(r)) for r in report["results"]),
         f"- Machine: {'; '.join(sorted(machines))}; "
         f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}. "
-        f"Made by `fairseq-fixed run {report['recipe']} results=results`, `systems` and `seeds` as "
-        "in the table.",
+        f"Made by `{_command(report)}`, `systems` and `seeds` as in the table.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _training_settings(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide a result's translations; of an older one those it states."""
+    stated = {"model": result.get("model", {}), "train": result.get("budget", {})}
+    return {
+        key: value
+        for key, value in (result.get("settings") or flatten(stated)).items()
+        # how it was scored is told by signatures
+        if not key.startswith("score.") and key not in ("train.tensorboard", "train.log_every")
+    }
+
+
+def _other_settings(report: Mapping[str, Any]) -> list[str]:
+    """Return what must be said where systems were not trained and translated alike."""
+    by_system: dict[str, Mapping[str, Any]] = {}
+    for result in report["results"]:
+        by_system.setdefault(result["system"], result)
+    base = by_system[report["baseline"]]
+    lines = []
+    for name, result in by_system.items():
+        ours, theirs = _training_settings(result), _training_settings(base)
+        if not (result.get("settings") and base.get("settings")):  # what is known of both
+            ours, theirs = (
+                {key: settings[key] for key in ours.keys() & theirs.keys()}
+                for settings in (ours, theirs)
+            )
+        own, usual = as_overrides(ours, theirs), as_overrides(theirs, ours)
+        if own or usual:
+            lines.append(
+                f"{name} was not trained as {report['baseline']} was, and is not comparable: "
+                f"{', '.join(own)}; {report['baseline']}: {', '.join(usual)}."
+            )
+    return lines
+
+
+def _command(report: Mapping[str, Any]) -> str:
+    """Return the command that makes a table's results, with what it changes of the recipe."""
+    name = report["recipe"]
+    words: Sequence[str] = ()
+    stated = next((r["settings"] for r in report["results"] if r.get("settings")), None)
+    if stated and name in {file.stem for file in recipe.recipe_files()}:
+        usual = recipe.check(name, recipe.compose(name), files=False, tools=False)
+        words = as_overrides(stated, flat_settings(usual.recipe))
+    return shlex.join(["fairseq-fixed", "run", name, *words, "results=results"])
 
 
 def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
@@ -235,16 +289,27 @@ def update_page(page: Path, results: Path, *, write: bool = True) -> bool:
 
 
 def _check_marks(page: Path, text: str) -> None:
-    """Raise ExperimentError where a mark has no partner: what follows would be replaced with it."""
+    """Raise ExperimentError where a mark has no partner, or is not written as marks are."""
     open_at: int | None = None
-    for number, line in enumerate(text.split("\n"), 1):
-        for closes, _ in _MARK.findall(line):
-            if bool(closes) != (open_at is not None):
-                wrong = open_at if open_at is not None else number
-                raise ExperimentError(
-                    f"{page}, line {wrong}: a mark without its partner. A table stands between "
-                    "<!-- results: RECIPE --> and <!-- /results -->"
-                )
-            open_at = None if closes else number
+    openings = {}
+    for mark in _MARK.finditer(text):
+        line = text.count("\n", 0, mark.start()) + 1
+        closes = bool(mark[1])
+        if closes != (open_at is not None):
+            wrong = open_at if open_at is not None else line
+            raise ExperimentError(
+                f"{page}, line {wrong}: a mark without its partner. A table stands between "
+                "<!-- results: RECIPE --> and <!-- /results -->"
+            )
+        open_at = None if closes else line
+        if not closes:
+            openings[mark.start()] = line
     if open_at is not None:
         raise ExperimentError(f"{page}, line {open_at}: no <!-- /results --> follows this mark")
+    for block in _BLOCK.finditer(text):
+        openings.pop(block.start())
+    if openings:  # its table would stay as it is, whatever the results say
+        raise ExperimentError(
+            f"{page}, line {min(openings.values())}: a mark is <!-- results: RECIPE --> or "
+            "<!-- results: RECIPE VIEW -->, with nothing behind it on its line"
+        )

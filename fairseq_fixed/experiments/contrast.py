@@ -69,10 +69,18 @@ def log_probabilities(
         min(limit, longest or limit)
         for limit in (model.encoder.max_positions(), model.decoder.max_positions())
     ]
+    # What is the same to the model is scored once: in another batch the last digits would differ,
+    # and chance decide between two variants that are told apart by an unknown character alone.
+    first: dict[tuple[tuple[int, ...], ...], int] = {}
+    like = [
+        first.setdefault(tuple(tuple(text.tolist()) for text in texts), i)
+        for i, texts in enumerate(zip(*sides, strict=True))
+    ]
     fitting = [
         i
         for i, texts in enumerate(zip(*sides, strict=True))
-        if all(len(text) <= limit for text, limit in zip(texts, limits, strict=True))
+        if like[i] == i
+        and all(len(text) <= limit for text, limit in zip(texts, limits, strict=True))
     ]
     data = LanguagePairDataset(
         sides[0],
@@ -92,7 +100,7 @@ def log_probabilities(
         for i, hypotheses in zip(sample["id"].tolist(), scored, strict=True):
             single = hypotheses[0]["positional_scores"].double()
             found[i] = LogProbability(float(single.sum()), len(single))
-    return found
+    return [found[i] for i in like]
 
 
 class _ScoreReference:

@@ -20,10 +20,11 @@ def _since_best(result: Mapping[str, Any]) -> int:
     """Return how many validations came after the one with the lowest loss.
 
     The loss is the one that was trained, label smoothing included, which fairseq's `--patience`
-    watches, too.
+    watches, too. Without a curve it is what was counted when the result was written, of the loss
+    without label smoothing.
     """
     losses = [point["loss"] for point in result.get("curve", ()) if "loss" in point]
-    if not losses:  # without a curve: what was counted when the result was written
+    if not losses:
         return int(result["training"]["validations_since_best"])
     return since_best(losses)
 

@@ -34,6 +34,7 @@ __all__ = [
     "format_statistics",
     "parse_limit",
     "same_sentence",
+    "word_pattern",
     "write_corpus",
     "write_lines",
 ]
@@ -139,7 +140,7 @@ def parse_limit(limit: str | int | None) -> int | None:
 
 
 @cache
-def _word() -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
     """Letters, digits, and the marks that stand on them, which a regular expression's w lacks."""
     marks = (chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] == "M")
     return re.compile(f"[\\w{''.join(marks)}]+")
@@ -154,7 +155,7 @@ def same_sentence(sentence: str) -> bytes:
     if sentence.isascii():
         words = re.findall(r"\w+", sentence.lower())
     else:
-        words = _word().findall(unicodedata.normalize("NFKC", sentence).casefold())
+        words = word_pattern().findall(unicodedata.normalize("NFKC", sentence).casefold())
     plain = " ".join(words) or sentence
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 

@@ -5,19 +5,36 @@ from __future__ import annotations
 import difflib
 import html
 import re
+import unicodedata
+from functools import cache
+
+from fairseq_fixed.experiments.corpus import word_pattern
 
 __all__ = ["mark", "mark_markdown", "plain_markdown"]
 
-_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _CHARACTERS = re.compile(r"\s+|\S")
+# pieces of a text that are compared: a translation that repeats a word a thousand times would take
+# minutes
+_LONGEST = 400
 _SPECIAL = re.compile(r"([\\`*_\[\]~#])")
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    return re.compile(rf"\s+|{word_pattern().pattern}|.", re.DOTALL)
+
+
+def _compared(piece: str) -> str:
+    """Return a piece without what is no difference: capitals, and how a letter is coded."""
+    return unicodedata.normalize("NFC", piece.casefold())
 
 
 def mark(text: str, reference: str, *, characters: bool = False) -> list[tuple[str, bool]]:
     """Return a text in pieces, each with whether it differs from the reference.
 
     Words (capital letters aside) and punctuation marks are matched in their order, as `diff` does
-    with lines: a word of the reference that stands elsewhere differs, too.
+    with lines: a word of the reference that stands elsewhere differs, too. Behind the first 400
+    words of a text nothing is compared, and nothing marked.
 
     Args:
         text: a translation.
@@ -27,11 +44,11 @@ def mark(text: str, reference: str, *, characters: bool = False) -> list[tuple[s
     Returns:
         Pieces that together are the text; no two neighbours are of one kind.
     """
-    pattern = _CHARACTERS if characters else _WORDS
+    pattern = _CHARACTERS if characters else _words()
     pieces = pattern.findall(text)
     places = [i for i, piece in enumerate(pieces) if not piece.isspace()]
-    ours = [pieces[i].casefold() for i in places]
-    theirs = [p.casefold() for p in pattern.findall(reference) if not p.isspace()]
+    ours = [_compared(pieces[i]) for i in places[:_LONGEST]]
+    theirs = [_compared(p) for p in pattern.findall(reference) if not p.isspace()][:_LONGEST]
     differs = [False] * len(pieces)
     for kind, _, _, start, end in difflib.SequenceMatcher(
         None, theirs, ours, autojunk=False

@@ -14,13 +14,10 @@ import yaml
 
 from fairseq_fixed.experiments import resources
 from fairseq_fixed.experiments.errors import ExperimentError, RecipeError
-from fairseq_fixed.experiments.recipe_checks import (
-    check_comparison,
-    check_settings,
-    usual_tokenizer,
-)
+from fairseq_fixed.experiments.recipe_checks import check_comparison, check_settings
 from fairseq_fixed.experiments.schema import Recipe
 from fairseq_fixed.experiments.systems import System, parse_systems, with_files_read
+from fairseq_fixed.experiments.tokenizers import usual_tokenizer
 from fairseq_fixed.experiments.validation import build, nearest
 
 __all__ = [

@@ -10,7 +10,6 @@ from pathlib import Path
 from fairseq_fixed.experiments.archives import Shelf, files_named
 from fairseq_fixed.experiments.comet_metric import why_unavailable
 from fairseq_fixed.experiments.corpus import TextError, parse_limit
-from fairseq_fixed.experiments.names import main_language
 from fairseq_fixed.experiments.parallel_text import split_columns
 from fairseq_fixed.experiments.schema import (
     ArchiveData,
@@ -20,18 +19,10 @@ from fairseq_fixed.experiments.schema import (
     TrainSettings,
 )
 from fairseq_fixed.experiments.systems import System
+from fairseq_fixed.experiments.tokenizers import usual_tokenizer, why_unusable
 from fairseq_fixed.experiments.validation import nearest
 
-__all__ = ["TOKENIZERS", "check_comparison", "check_settings", "usual_tokenizer"]
-
-# sacrebleu's tokenizers for languages whose words are not split by spaces as elsewhere.
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}  # of sacrebleu, which these need
-
-
-def usual_tokenizer(language: str) -> str:
-    """Return sacrebleu's tokenizer for a language's code, with a region (`zh_CN`) or without."""
-    return TOKENIZERS.get(main_language(language), "13a")
+__all__ = ["check_comparison", "check_settings"]
 
 
 def check_settings(
@@ -194,24 +185,10 @@ def _check_pair(recipe: Recipe, errors: list[str]) -> None:
 def _check_tokenizer(recipe: Recipe, errors: list[str], tools: bool) -> None:
     """Append what is wrong with BLEU's tokenizer: better now than after hours of training."""
     wanted = recipe.score.tokenize or usual_tokenizer(recipe.pair.split("-")[-1])
-    if "bleu" not in recipe.score.metrics or wanted == "13a":
+    if "bleu" not in recipe.score.metrics:
         return
-    from sacrebleu.metrics import BLEU
-
-    if wanted not in BLEU.TOKENIZERS:
-        errors.append(
-            f"score.tokenize: this sacrebleu has no tokenizer {wanted!r}; "
-            f"{nearest(wanted, BLEU.TOKENIZERS)}"
-        )
-    elif tools and wanted in _EXTRAS:
-        try:
-            BLEU(tokenize=wanted)
-        except (RuntimeError, ImportError, AssertionError) as error:
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
-            errors.append(
-                f"score.tokenize: sacrebleu's {wanted} does not work here ({reason}). "
-                f"pip install 'sacrebleu[{_EXTRAS[wanted]}]', or set score.tokenize=char"
-            )
+    if reason := why_unusable(wanted, tools=tools):
+        errors.append(f"score.tokenize: {reason}")
 
 
 def _check_data(recipe: Recipe, errors: list[str], files: bool) -> None:

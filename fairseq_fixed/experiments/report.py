@@ -12,8 +12,9 @@ from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.length_view import draw_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.report_text import render
-from fairseq_fixed.experiments.results import complete, settings_hash, without_counts
+from fairseq_fixed.experiments.results import complete, without_counts
 from fairseq_fixed.experiments.scoring import read_lines
+from fairseq_fixed.experiments.settings import settings_hash
 from fairseq_fixed.experiments.speed import reach
 from fairseq_fixed.experiments.stamps import read_json, write_json, write_text
 from fairseq_fixed.experiments.summary import summarise

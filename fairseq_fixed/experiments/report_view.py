@@ -23,6 +23,7 @@ def show(folder: Path) -> None:
         ExperimentError: there is none.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
@@ -33,11 +34,12 @@ def show(folder: Path) -> None:
         raise ExperimentError(f"there is no report in {place}: the run is not finished")
     console = Console(highlight=False)
     header, rows = table(report, differences=False)
-    grid = Table(title=f"{report['recipe']} ({report['pair']})", title_justify="left")
+    title = escape(f"{report['recipe']} ({report['pair']})")
+    grid = Table(title=title, title_justify="left")
     for i, name in enumerate(header):
         grid.add_column(name, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(escape, row))
     console.print()
     # a table too wide for the terminal is better than one with its words cut off
     width = Measurement.get(console, console.options.update(width=1000), grid).maximum

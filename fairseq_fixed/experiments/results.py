@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Collection
@@ -13,13 +11,12 @@ from typing import Any
 
 from fairseq_fixed.experiments import counts, machine, paths
 from fairseq_fixed.experiments.errors import ExperimentError
-from fairseq_fixed.experiments.fairseq_options import taken_back
 from fairseq_fixed.experiments.lengths import account, file_lengths
 from fairseq_fixed.experiments.recipe import Experiment
 from fairseq_fixed.experiments.scoring import make_metrics, read_lines
+from fairseq_fixed.experiments.settings import flat_settings, settings_hash
 from fairseq_fixed.experiments.stages import compile_plan
 from fairseq_fixed.experiments.stamps import Stamps, read_json, write_json
-from fairseq_fixed.experiments.systems import System
 from fairseq_fixed.experiments.training_log import read_training_log
 
 __all__ = [
@@ -29,7 +26,6 @@ __all__ = [
     "complete",
     "make_result",
     "read_tests",
-    "settings_hash",
     "without_counts",
     "without_tests",
 ]
@@ -42,62 +38,6 @@ _TESTS = ("baseline", "systems", "hashes", "seeds")  # of that file
 
 FORMAT = 1  # raised when a field changes its meaning
 _ORIGIN = ("machine", "versions", "commit", "date")
-_SETTINGS = ("pair", "data", "subwords", "model", "train", "translate", "score")
-
-# The settings of the first results. One that came later counts only where it is not at its default,
-# so that results from before and after it belong together.
-_FIRST = {
-    "data": {
-        "kind", "limit", "max_words", "train", "valid", "test", "held_out", "path", "urls",
-        "markup", "join",
-    },
-    "subwords": {"size", "type", "character_coverage"},
-    "model": {
-        "layers", "encoder_layers", "decoder_layers", "dim", "ffn", "heads", "decoder_heads",
-        "dropout", "attention_dropout", "activation_dropout", "share_all_embeddings",
-        "max_positions", "flags",
-    },
-    "train": {
-        "max_update", "max_hours", "patience", "max_tokens", "update_freq", "optimizer",
-        "adam_betas", "lr", "lr_scheduler", "warmup_updates", "clip_norm", "weight_decay",
-        "label_smoothing", "save_every", "average", "log_every", "tensorboard", "flags",
-    },
-    "translate": {"beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens", "flags"},
-    "score": {"metrics", "tokenize", "bootstrap", "trials", "alpha"},
-}  # fmt: skip
-
-
-def settings_hash(experiment: Experiment, system: System) -> str:
-    """Return a short hash of all settings that decide a system's scores, the seed left out."""
-    content = {key: _settings(getattr(experiment.recipe, key), key) for key in _SETTINGS}
-    for key in ("train", "valid", "test"):  # where files lie decides nothing
-        if key in content["data"]:
-            content["data"][key] = [Path(p).name for p in content["data"][key]]
-    for key in ("path", "urls"):  # nor where they come from
-        content["data"].pop(key, None)
-    content["train"]["tensorboard"] = False  # nor whether there are logs
-    if Path(content["score"].get("comet", "")).is_absolute():
-        content["score"]["comet"] = Path(content["score"]["comet"]).name
-    content["system"] = list(system.arguments)
-    if without := taken_back(experiment, system):
-        content["without"] = without
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _settings(section: Any, name: str) -> Any:
-    """Return a part of a recipe as plain data, without later settings that are at their default."""
-    if not dataclasses.is_dataclass(section) or isinstance(section, type):
-        return section
-    content = dataclasses.asdict(section)
-    for field in dataclasses.fields(section):
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
-        if field.name not in _FIRST[name] and content[field.name] == default:
-            del content[field.name]
-        elif field.type == "float":  # a default of 0, read again from a file, is 0.0
-            content[field.name] = float(content[field.name])
-    return content
 
 
 def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -166,6 +106,7 @@ def make_result(experiment: Experiment, slug: str, seed: int, folder: Path) -> d
             "update_freq": train.update_freq,
         },
         "model": dataclasses.asdict(experiment.recipe.model),
+        "settings": flat_settings(experiment.recipe),
         "curve": log.curve(),
         "machine": machine.describe_machine(),
         "versions": machine.versions(),
@@ -186,6 +127,7 @@ def complete(experiment: Experiment, folder: Path, result: dict[str, Any]) -> di
         result: one of its results.
     """
     place = folder / paths.seed_folder(result["slug"], result["seed"])
+    result = {"settings": flat_settings(experiment.recipe), **result}
     if {"statistics", "lengths"} <= result.keys() or not (place / paths.HYPOTHESES).is_file():
         return result
     metrics = make_metrics(list(result["scores"]), experiment.tokenizer)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_fixed.experiments import tokenizers
 from fairseq_fixed.experiments.comet_metric import CometScore
 from fairseq_fixed.experiments.counts import count
 from fairseq_fixed.experiments.errors import ExperimentError
@@ -16,7 +17,6 @@ __all__ = ["SEED", "compare", "make_metrics", "read_lines", "score"]
 
 
 SEED = 12345  # of the tests' random numbers, as sacrebleu has it: a test made again is the same
-_SPACELESS = ("zh", "ja-mecab")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -48,7 +48,7 @@ def make_metrics(names: Sequence[str], tokenize: str) -> dict[str, Any]:
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    spaceless = tokenize in _SPACELESS
+    spaceless = tokenize in tokenizers.SPACELESS
     makers: dict[str, Any] = {
         "bleu": lambda: BLEU(tokenize=tokenize),
         "chrf": CHRF,
@@ -62,7 +62,7 @@ def make_metrics(names: Sequence[str], tokenize: str) -> dict[str, Any]:
             raise ExperimentError(f"metric {name!r} is unknown; known: {', '.join(makers)}")
         try:
             metrics[name] = makers[name]()
-        except (RuntimeError, ImportError, ValueError, KeyError, AssertionError) as error:
+        except tokenizers.ERRORS as error:
             raise ExperimentError(
                 f"sacrebleu cannot tokenize with {tokenize!r}: {error}"
             ) from error

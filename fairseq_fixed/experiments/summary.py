@@ -72,7 +72,7 @@ def summarise(
     if base is None:
         return rows
     tests_of = {
-        (metric, row["slug"]): _p_values(significance, metric, row["slug"]) if significance else {}
+        (metric, row["slug"]): _p_values(significance, metric, row, base) if significance else {}
         for row in rows
         for metric in row["scores"]
     }
@@ -120,12 +120,14 @@ def _spread(values: Any) -> float | None:
 
 
 def _p_values(
-    significance: Mapping[str, Any], metric: str, slug: str
+    significance: Mapping[str, Any], metric: str, row: Mapping[str, Any], base: Mapping[str, Any]
 ) -> dict[str, list[float | None]]:
+    """Return the p by test, of the seeds that the table holds of both."""
     found: dict[str, list[float | None]] = {}
-    for seed in significance["seeds"].values():
-        for test, by_metric in seed["tests"].items():
-            p = by_metric.get(metric, {}).get(slug, {}).get("p")
+    both = {str(seed) for seed in row["seeds"]} & {str(seed) for seed in base["seeds"]}
+    for seed, content in significance["seeds"].items():
+        for test, by_metric in content["tests"].items() if str(seed) in both else ():
+            p = by_metric.get(metric, {}).get(row["slug"], {}).get("p")
             found.setdefault(test, []).append(p)
     # a system that was not tested: no test rather than one without a value
     return {test: values for test, values in found.items() if any(p is not None for p in values)}

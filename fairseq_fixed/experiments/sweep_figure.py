@@ -13,6 +13,7 @@ from fairseq_fixed.experiments.names import METRIC_NAMES
 
 __all__ = ["constant", "draw", "finished", "number", "shown"]
 
+_LOSS = "valid loss"  # a panel that is no metric of sacrebleu's
 _LOG_RANGE = 8  # largest over smallest value of a key from which on its axis is logarithmic
 
 
@@ -69,7 +70,10 @@ def _series(content: Mapping[str, Any], place: int, metric: str) -> list[tuple[A
         if place >= len(point["report"]["rows"]):
             continue
         row = point["report"]["rows"][place]
-        score = row["scores"].get(metric, {"mean": row["valid_loss"], "spread": None})
+        if metric == _LOSS:
+            score = {"mean": row["valid_loss"], "spread": row.get("valid_loss_spread")}
+        else:
+            score = row["scores"].get(metric, {"mean": None})
         if score["mean"] is not None:
             values = tuple(point["values"][key] for key in content["keys"])
             found.append((values, score["mean"], score["spread"] or 0.0))
@@ -114,7 +118,7 @@ def draw(content: Mapping[str, Any], path: Path) -> bool:
 
     matplotlib.use("Agg")
 
-    panels = [*content["metrics"][:1], "valid loss"]
+    panels = [*content["metrics"][:1], _LOSS]
     figure = _lines(content, panels) if len(content["keys"]) == 1 else _maps(content, panels)
     save_figure(figure, path)
     return True
@@ -178,9 +182,9 @@ def _maps(content: Mapping[str, Any], panels: Sequence[str]) -> Any:
         for axis, metric in zip(axes[row], panels, strict=True):
             found = {values: mean for values, mean, _ in _series(content, place, metric)}
             grid = [[found.get((y, x), math.nan) for x in xs] for y in ys]
-            better = "viridis_r" if metric in ("valid loss", "ter") else "viridis"
+            better = "viridis_r" if metric in (_LOSS, "ter") else "viridis"
             image = axis.imshow(grid, cmap=better, aspect="auto")
-            digits = 2 if metric == "valid loss" else 1
+            digits = 2 if metric == _LOSS else 1
             low, high = image.get_clim()
             for i, line in enumerate(grid):
                 for j, value in enumerate(line):

@@ -53,7 +53,8 @@ class System:
 
 def slug(name: str) -> str:
     """Return `name` as a folder name: no `: / @ +`, which fairseq or the system would split."""
-    text = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")
+    text = name.replace(":-", "-minus")  # the sign of a number, not a joint
+    text = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")
     if not text or len(text) > _LONGEST_SLUG:
         return f"{text[: _LONGEST_SLUG - 9]}-{_digest(name)}".lstrip("-")
     return text

@@ -101,8 +101,8 @@ def notes(report: Mapping[str, Any]) -> list[str]:
     )
     if any(not row["converged"] for row in report["rows"]):
         lines.append(
-            "\\* not converged: the lowest validation loss is among the last five, so more updates "
-            "would still help."
+            "\\* not converged: the lowest validation loss, label smoothing included, is among the "
+            "last five, so more updates would still help."
         )
     for result in report["results"]:
         test = result["test"]
@@ -139,7 +139,8 @@ def _test_notes(report: Mapping[str, Any]) -> list[str]:
             f"S{against} a bootstrap that resamples sentences and seeds together ({count:,} "
             f"resamples): {above}"
         )
-        fewest = min(max(entry[3]["seeds"]) for entry in seeds)
+        # a single seed has its own line
+        fewest = min(count for entry in seeds for count in entry[3]["seeds"] if count > 1)
         if fewest < _MANY_SEEDS:
             lines.append(
                 f"Of so few seeds as {fewest} that p is rough, and too small more often than too "
@@ -215,7 +216,14 @@ def trainings_section(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 "yes" if converged(result) else "no",
             ]
         )
-    return [*markdown_table(header, rows), ""]
+    return [
+        *markdown_table(header, rows),
+        "",
+        "- best valid loss: bits a subword. converged: the lowest validation loss is not among the "
+        "last five; label smoothing is part of that loss, as for train.patience, and another "
+        "validation may have its lowest.",
+        "",
+    ]
 
 
 def _integer(value: float | None) -> str:

@@ -840,15 +840,15 @@ python -m fairseq_fixed.cli result --recipe recipe.yaml \
   --system 2xcurrent-3xsyntactic-3-3xrare-2-3 --seed 1 \
   2>&1 | tee logs/result.2xcurrent-3xsyntactic-3-3xrare-2-3.seed1.log
 
-# train.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints
+# train.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/checkpoints
 left=0  # 3: nothing, it has ended
-[ -z "$(ls -A systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints)" ] || \
-  python -m fairseq_fixed.cli mend systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints \
+[ -z "$(ls -A systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/checkpoints)" ] || \
+  python -m fairseq_fixed.cli mend systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/checkpoints \
   --max-update 1600 || left=$?
 if [ "$left" = 0 ]; then
 fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
-  --source-lang es --target-lang en --save-dir systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints \
+  --source-lang es --target-lang en --save-dir systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/checkpoints \
   --seed 1 --encoder-layers 2 --decoder-layers 2 \
   --encoder-embed-dim 128 --decoder-embed-dim 128 \
   --encoder-ffn-embed-dim 256 --decoder-ffn-embed-dim 256 \
@@ -869,51 +869,56 @@ fairseq-train data/bin --user-dir "$PLUGIN" --task translation \
   --skip-invalid-size-inputs-valid-test \
   --update-epoch-batch-itr True --arch fixed_transformer \
   --encoder-heads 4xgaussian:-1:1+4xgaussian:1:1 \
-  --tensorboard-logdir systems/4xgaussian-1-1-4xgaussian-1-1/seed1/tensorboard \
-  2>&1 | tee -a logs/train.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+  --tensorboard-logdir systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/tensorboard \
+  2>&1 | tee -a logs/train.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 elif [ "$left" != 3 ]; then exit "$left"; fi
 
-# average.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1
-python -m fairseq_fixed.cli average systems/4xgaussian-1-1-4xgaussian-1-1/seed1/checkpoints \
-  --last 5 --out systems/4xgaussian-1-1-4xgaussian-1-1/seed1/averaged.pt \
-  2>&1 | tee logs/average.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+# average.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1
+python -m fairseq_fixed.cli average systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/checkpoints \
+  --last 5 --out systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/averaged.pt \
+  2>&1 | tee logs/average.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 
-# translate.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1
+# translate.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1
 fairseq-generate data/bin --user-dir "$PLUGIN" --task translation \
-  --source-lang es --target-lang en --path systems/4xgaussian-1-1-4xgaussian-1-1/seed1/averaged.pt \
-  --gen-subset test --results-path systems/4xgaussian-1-1-4xgaussian-1-1/seed1 \
+  --source-lang es --target-lang en --path systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/averaged.pt \
+  --gen-subset test --results-path systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1 \
   --beam 5 --lenpen 1 --max-len-a 1.5 --max-len-b 20 \
   --max-tokens 8000 --max-source-positions 1024 \
   --max-target-positions 1024 --required-batch-size-multiple 1 \
   --num-workers 0 --skip-invalid-size-inputs-valid-test \
-  2>&1 | tee logs/translate.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+  2>&1 | tee logs/translate.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 
-# hypotheses.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1
+# hypotheses.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1
 python -m fairseq_fixed.cli hypotheses \
-  systems/4xgaussian-1-1-4xgaussian-1-1/seed1/generate-test.txt \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/generate-test.txt \
   --subwords data/subwords/model.model --source data/subwords/test.es \
-  --target data/subwords/test.en --max-positions 1024 --out systems/4xgaussian-1-1-4xgaussian-1-1/seed1/hypotheses.txt \
-  --info systems/4xgaussian-1-1-4xgaussian-1-1/seed1/hypotheses.json \
-  2>&1 | tee logs/hypotheses.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+  --target data/subwords/test.en --max-positions 1024 --out \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/hypotheses.txt \
+  --info \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/hypotheses.json \
+  2>&1 | tee logs/hypotheses.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 
-# score.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1
-python -m fairseq_fixed.cli score systems/4xgaussian-1-1-4xgaussian-1-1/seed1/hypotheses.txt \
+# score.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1
+python -m fairseq_fixed.cli score \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/hypotheses.txt \
   --reference data/raw/test.en --metrics bleu,chrf --tokenize 13a \
   --source data/subwords/test.es --train data/subwords/train.es \
-  --out systems/4xgaussian-1-1-4xgaussian-1-1/seed1/score.json \
-  --statistics systems/4xgaussian-1-1-4xgaussian-1-1/seed1/statistics.json \
-  --lengths systems/4xgaussian-1-1-4xgaussian-1-1/seed1/lengths.json \
-  2>&1 | tee logs/score.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+  --out systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/score.json \
+  --statistics \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/statistics.json \
+  --lengths \
+  systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/lengths.json \
+  2>&1 | tee logs/score.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 
-# result.4xgaussian-1-1-4xgaussian-1-1.seed1
-mkdir -p systems/4xgaussian-1-1-4xgaussian-1-1/seed1
+# result.4xgaussian-minus1-1-4xgaussian-1-1.seed1
+mkdir -p systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1
 python -m fairseq_fixed.cli result --recipe recipe.yaml \
-  --system 4xgaussian-1-1-4xgaussian-1-1 --seed 1 \
-  2>&1 | tee logs/result.4xgaussian-1-1-4xgaussian-1-1.seed1.log
+  --system 4xgaussian-minus1-1-4xgaussian-1-1 --seed 1 \
+  2>&1 | tee logs/result.4xgaussian-minus1-1-4xgaussian-1-1.seed1.log
 
 # compare
 mkdir -p report
@@ -923,7 +928,7 @@ python -m fairseq_fixed.cli compare --reference data/raw/test.en \
   --system systems/8f --system systems/7fw-1l --system systems/1l \
   --system systems/8l-TISA-no-encoder-positions --system systems/7f-1l-TISA \
   --system systems/8xband-3 --system systems/8xband-3-2 \
-  --system systems/2xcurrent-3xsyntactic-3-3xrare-2-3 --system systems/4xgaussian-1-1-4xgaussian-1-1 \
+  --system systems/2xcurrent-3xsyntactic-3-3xrare-2-3 --system systems/4xgaussian-minus1-1-4xgaussian-1-1 \
   --out report/significance.json \
   2>&1 | tee logs/compare.log
 
@@ -934,4 +939,4 @@ python -m fairseq_fixed.cli write-report --recipe recipe.yaml \
 
 # The same scores by sacrebleu's own command
 sacrebleu data/raw/test.en -tok 13a -m bleu chrf \
-  -i systems/vanilla/seed1/hypotheses.txt systems/7f-1l/seed1/hypotheses.txt systems/8f/seed1/hypotheses.txt systems/7fw-1l/seed1/hypotheses.txt systems/1l/seed1/hypotheses.txt systems/8l-TISA-no-encoder-positions/seed1/hypotheses.txt systems/7f-1l-TISA/seed1/hypotheses.txt systems/8xband-3/seed1/hypotheses.txt systems/8xband-3-2/seed1/hypotheses.txt systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/hypotheses.txt systems/4xgaussian-1-1-4xgaussian-1-1/seed1/hypotheses.txt
+  -i systems/vanilla/seed1/hypotheses.txt systems/7f-1l/seed1/hypotheses.txt systems/8f/seed1/hypotheses.txt systems/7fw-1l/seed1/hypotheses.txt systems/1l/seed1/hypotheses.txt systems/8l-TISA-no-encoder-positions/seed1/hypotheses.txt systems/7f-1l-TISA/seed1/hypotheses.txt systems/8xband-3/seed1/hypotheses.txt systems/8xband-3-2/seed1/hypotheses.txt systems/2xcurrent-3xsyntactic-3-3xrare-2-3/seed1/hypotheses.txt systems/4xgaussian-minus1-1-4xgaussian-1-1/seed1/hypotheses.txt

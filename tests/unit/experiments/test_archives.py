@@ -21,7 +21,7 @@ from fairseq_fixed.experiments import resources, stages
 from fairseq_fixed.experiments.archives import Shelf, expand, join_words, sentences, unpack
 from fairseq_fixed.experiments.errors import RecipeError
 from fairseq_fixed.experiments.parallel_text import TextError
-from fairseq_fixed.experiments.results import settings_hash
+from fairseq_fixed.experiments.settings import settings_hash
 
 
 def write(path: Path, text: str) -> Path:

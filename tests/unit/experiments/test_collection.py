@@ -1,11 +1,13 @@
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fairseq_fixed.cli import app
-from fairseq_fixed.experiments import paths, report, results, tables
+from fairseq_fixed.experiments import paths, recipe, report, results, tables
 from fairseq_fixed.experiments.collection import (
     draw_collection,
     read_collection,
@@ -317,3 +319,81 @@ def test_marks_without_a_partner_change_nothing(tmp_path, text, line):
 def test_the_readmes_tables_are_what_the_results_say():
     for page in ("README.md", "docs/sweeps.md"):
         assert not update_page(ROOT / page, ROOT / "results", write=False)
+
+
+def test_marks_that_are_written_otherwise_are_said(tmp_path):
+    _, folder = collected(tmp_path)
+    page = tmp_path / "page.md"
+    good = "<!-- results: test -->\n<!-- /results -->\n"
+    for mark in (
+        "<!-- results: test --> ",
+        "<!-- results: test length now -->",
+        "<!-- results -->",
+    ):
+        page.write_text(f"{good}{mark}\nold\n<!-- /results -->\n")
+        with pytest.raises(ExperimentError, match=r"page\.md, line 3: a mark is"):
+            update_page(page, folder)
+
+
+def test_a_sweep_has_one_view(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/sweep.json").write_text("{}")
+    with pytest.raises(ExperimentError, match="holds a sweep, which has its table alone"):
+        render_collection(tmp_path / "sweep", "speed")
+
+
+def test_tests_of_seeds_that_the_table_lacks_are_not_shown(tmp_path):
+    _, folder = collected(tmp_path)
+    tests = json.loads((folder / "test/significance.json").read_text())
+    for by_metric in tests["seeds"]["1"]["tests"].values():
+        by_metric["bleu"]["7f-1l"]["p"] = 0.04
+    (folder / "test/significance.json").write_text(json.dumps(tests))
+    assert tables.table(read_collection(folder / "test"))[1][1][-1] == "+2.5 (p = 0.040)"
+    for file in folder.glob("test/*.seed1.*.json"):
+        file.unlink()
+    assert tables.table(read_collection(folder / "test"))[1][1][-1] == "+2.0 (p = 0.010)"
+
+
+def test_the_fewest_seeds_are_named(tmp_path):
+    exp = scored_run(tmp_path / "run", seeds=[1, 2, 3])
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    next((tmp_path / "results/test").glob("7f-1l.seed3.*")).unlink()
+    assert "Of so few seeds as 2 that p" in render_collection(tmp_path / "results/test")
+
+
+def test_systems_of_other_settings_are_said(tmp_path):
+    _, folder = collected(tmp_path)
+    assert "not trained as" not in render_collection(folder / "test")
+    for file in folder.glob("test/7f-1l.*.json"):
+        content = json.loads(file.read_text())
+        content["settings"] |= {"data.limit": "5k", "score.alpha": 0.1, "train.log_every": 7}
+        content["settings"]["model.flags.some_option"] = True
+        file.write_text(json.dumps(content))
+    text = render_collection(folder / "test")
+    assert (
+        "- 7f+1l was not trained as vanilla was, and is not comparable: data.limit=5k, "
+        "model.flags.some_option=true; vanilla: data.limit=null, ~model.flags.some_option." in text
+    )
+    for file in folder.glob("test/*.seed*.json"):  # as older versions wrote them
+        content = json.loads(file.read_text())
+        del content["settings"]
+        file.write_text(json.dumps(content))
+    assert "not trained as" not in render_collection(folder / "test")
+    for file in folder.glob("test/7f-1l.*.json"):
+        content = json.loads(file.read_text())
+        content["model"]["dim"] = 640
+        file.write_text(json.dumps(content))
+    text = render_collection(folder / "test")
+    assert "is not comparable: model.dim=640; vanilla: model.dim=" in text
+
+
+def test_the_command_names_what_was_changed(tmp_path):
+    changes = ["data.limit=5k", "train.lr=0.01", 'model.flags.some_option="a b"']
+    exp = recipe.load("bible_es_en", [*changes, "seeds=[1,2]"])
+    fake_run(tmp_path / "run", exp, SCORES)
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    text = render_collection(tmp_path / "results/bible_es_en")
+    command = re.search("Made by `(.*)`, `systems`", text)[1]
+    words = shlex.split(command)
+    assert words[:3] == ["fairseq-fixed", "run", "bible_es_en"] and words[-1] == "results=results"
+    assert set(words[3:-1]) == set(changes)

@@ -69,6 +69,18 @@ def test_what_is_too_long_is_left_out():
     assert counted["sentences"]["total"] == 0  # neither was scored whole
 
 
+@pytest.mark.parametrize("max_tokens", [30, 200])
+def test_what_is_the_same_to_the_model_is_a_tie_however_it_is_batched(max_tokens):
+    one, rng = loaded(), random.Random(0)
+    items = []
+    for _ in range(60):
+        source, target = sentence(rng), sentence(rng)
+        items.append(Item(source, f"{target} 漢", tuple(Wrong(f"{target} {c}") for c in "字学語")))
+    counted = contrast.tally(contrast.judge(one, items, max_tokens=max_tokens))
+    assert counted["ties"] == counted["pairs"]["total"] == 180
+    assert counted["pairs"]["right"] == 0
+
+
 def test_batches_hold_each_pair_once_and_no_more_than_allowed():
     rng = random.Random(0)
     sides = [[[0] * rng.randint(1, 30) for _ in range(50)] for _ in range(2)]

@@ -52,3 +52,14 @@ def test_the_pieces_are_the_text(text, reference, characters):
 @given(st.text(max_size=40), st.booleans())
 def test_equal_texts_do_not_differ(text, characters):
     assert differing(text, text, characters=characters) == []
+
+
+def test_marks_on_letters_belong_to_their_words():
+    assert differing("वह पढ़ती है", "वह पढ़ता है") == ["पढ़ती"]
+    assert differing("caf\u00e9!", "cafe\u0301!") == []
+
+
+def test_long_texts_are_compared_in_part():
+    again = "the " * 100_000  # whole, it would take minutes
+    assert len(differing(again + "end", again)) == 0
+    assert "".join(piece for piece, _ in mark(again, REFERENCE)) == again

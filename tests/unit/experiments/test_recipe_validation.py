@@ -368,3 +368,15 @@ def test_a_damaged_recipe_is_said(tmp_path):
     (tmp_path / "mine.yaml").write_bytes(b"pair: de-en  # \xe4\n")
     with pytest.raises(ExperimentError, match="is not UTF-8"):
         recipes.compose(str(tmp_path / "mine.yaml"))
+
+
+def test_a_tokenizer_whose_model_cannot_be_had(monkeypatch):
+    import sacrebleu.metrics.bleu as module
+
+    def no_network(*_args, **_options):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(module.BLEU, "__init__", no_network)
+    content = {"pair": "es-en", "data": {"kind": "sword"}, "score": {"tokenize": "flores200"}}
+    with pytest.raises(RecipeError, match=r"flores200 does not work here \(no route to host"):
+        recipes.check("t", content)

@@ -14,6 +14,7 @@ from fairseq_fixed.experiments import (
 )
 from fairseq_fixed.experiments.errors import ExperimentError
 from fairseq_fixed.experiments.report_view import show
+from fairseq_fixed.experiments.settings import settings_hash
 
 
 def experiment(**changes):
@@ -159,12 +160,10 @@ def test_results_are_collected_under_names_that_tell_settings_apart(tmp_path):
     written = results.collect_results(exp, tmp_path / "run", tmp_path / "results")
     assert len(written) == 4
     longer = experiment(train={"max_update": 5})
-    assert results.settings_hash(exp, exp.systems[0]) != results.settings_hash(
-        longer, longer.systems[0]
-    )
+    assert settings_hash(exp, exp.systems[0]) != results.settings_hash(longer, longer.systems[0])
     more = experiment(seeds=[1, 2, 3], jobs=2)
-    digest = results.settings_hash(exp, exp.systems[1])
-    assert results.settings_hash(more, more.systems[1]) == digest
+    digest = settings_hash(exp, exp.systems[1])
+    assert settings_hash(more, more.systems[1]) == digest
     assert written[-1].name == f"7f-1l.seed2.{digest}.json"
     content = json.loads(written[-1].read_text())
     assert content["scores"]["bleu"]["score"] == 14.0
@@ -188,10 +187,10 @@ def test_settings_that_came_later_do_not_change_the_hash():
         "threads": 1,
     }  # fmt: skip
     exp = recipe.check("mini", content, files=False)
-    assert [results.settings_hash(exp, s) for s in exp.systems] == ["73e20d794073", "9b85463f42f2"]
+    assert [settings_hash(exp, s) for s in exp.systems] == ["73e20d794073", "9b85463f42f2"]
     content["train"]["tensorboard"] = True  # decides nothing
     exp = recipe.check("mini", content, files=False)
-    assert results.settings_hash(exp, exp.systems[0]) == "73e20d794073"
+    assert settings_hash(exp, exp.systems[0]) == "73e20d794073"
 
 
 def scored_run(folder, *, seeds=(1, 2)):

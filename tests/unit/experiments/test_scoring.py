@@ -20,9 +20,10 @@ def test_scores_are_sacrebleus_with_signatures():
     assert score(REFERENCE, REFERENCE, make_metrics(["bleu"], "13a"))["bleu"]["score"] > 99.9
 
 
-def test_ter_of_languages_without_spaces():
+@pytest.mark.parametrize("tokenize", ["zh", "char"])
+def test_ter_of_languages_without_spaces(tokenize):
     reference, hypothesis = ["彼は猫が好きだ。"], ["彼は犬が好きだ。"]
-    found = score(hypothesis, reference, make_metrics(["ter"], "zh"))["ter"]
+    found = score(hypothesis, reference, make_metrics(["ter"], tokenize))["ter"]
     assert "asian:yes" in found["signature"] and "norm:yes" in found["signature"]
     assert 0 < found["score"] < 50  # not the one word of a sentence, wrong as a whole
     assert score(hypothesis, reference, make_metrics(["ter"], "13a"))["ter"]["score"] == 100

@@ -229,6 +229,19 @@ def test_a_size_curve(swept):
     assert sweep_report.render(content, figure="sweep.png") == page
 
 
+def test_the_losses_spread_is_drawn(swept):
+    found = swept("data.limit=5k,10k", "seeds=[1,2]")
+    sweep_report.write(found)
+    content = json.loads((found.folder / "sweep.json").read_text())
+    for point in content["points"]:
+        for row in point["report"]["rows"]:
+            row |= {"valid_loss": 3.0, "valid_loss_spread": 0.2}
+            del row["scores"]["bleu"]
+    series = sweep_figure._series(content, 0, "valid loss")
+    assert [numbers[1:] for numbers in series] == [(3.0, 0.2)] * 2
+    assert sweep_figure._series(content, 0, "bleu") == []  # and not the loss in its place
+
+
 def test_results_that_last_fill_a_page(swept, tmp_path):
     found = swept("data.limit=5k,10k", "results=results")
     sweep_report.write(found)

@@ -3,6 +3,7 @@ import pytest
 from fairseq_fixed.experiments.errors import RecipeError
 from fairseq_fixed.experiments.resources import configs_folder
 from fairseq_fixed.experiments.schema import ModelSettings
+from fairseq_fixed.experiments.settings import settings_hash
 from fairseq_fixed.experiments.systems import parse_systems, render_flags, slug
 
 
@@ -112,7 +113,7 @@ def test_flags():
 
 
 def test_false_takes_back_what_the_recipe_gives_to_all():
-    from fairseq_fixed.experiments import recipe, results
+    from fairseq_fixed.experiments import recipe
     from fairseq_fixed.experiments.stages import compile_plan
 
     content = {
@@ -136,7 +137,7 @@ def test_false_takes_back_what_the_recipe_gives_to_all():
     assert switches <= set(first) and not switches & set(second)
     assert "--layernorm-embedding" in second
     assert "--lr" in third and switches <= set(third)  # what takes nothing back changes nothing
-    one, other, same = (results.settings_hash(exp, system) for system in exp.systems)
+    one, other, same = (settings_hash(exp, system) for system in exp.systems)
     assert one != other and one == same
 
 
@@ -201,3 +202,7 @@ def test_what_is_wrong_with_a_system_is_said(tmp_path):
         strict=True,
     ):
         assert error.startswith(expected)
+
+
+def test_a_sign_is_part_of_a_folder_name():
+    assert slug("8xgaussian:-1:1") != slug("8xgaussian:1:1")
