@@ -306,3 +306,12 @@ def test_nothing_about_host_or_user_is_kept(tmp_path):
     text = json.dumps([machine.describe_machine(), machine.versions()])
     assert platform.node() not in text or len(platform.node()) < 3
     assert f"/{getpass.getuser()}" not in text
+
+
+def test_names_in_brackets_are_shown_as_they_are(tmp_path, capsys):
+    exp = experiment(systems=["vanilla", {"name": "8f [/old]", "heads": "8f"}], seeds=[1])
+    slug = exp.systems[1].slug
+    fake_run(tmp_path, exp, {"vanilla": {1: 10.0}, slug: {1: 11.0}})
+    report.write_report(exp, tmp_path)
+    show(tmp_path)
+    assert "8f [/old]  " in capsys.readouterr().out
