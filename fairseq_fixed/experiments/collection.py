@@ -228,7 +228,9 @@ def _other_settings(report: Mapping[str, Any]) -> list[str]:
     by_system: dict[str, Mapping[str, Any]] = {}
     for result in report["results"]:
         by_system.setdefault(result["system"], result)
-    base = by_system[report["baseline"]]
+    base = by_system.get(report["baseline"])
+    if base is None:
+        return []
     lines = []
     for name, result in by_system.items():
         ours, theirs = _training_settings(result), _training_settings(base)

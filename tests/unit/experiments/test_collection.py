@@ -47,6 +47,13 @@ def test_the_table_grows_with_the_results(tmp_path):
     assert "7f+1l" not in render_collection(folder / "test")
 
 
+def test_a_table_without_its_baseline(tmp_path):
+    _, folder = collected(tmp_path)
+    for file in folder.glob("test/vanilla.*.json"):
+        file.unlink()
+    assert "| 7f+1l | 2 |" in render_collection(folder / "test")
+
+
 def test_a_page_is_renewed_between_its_marks(tmp_path):
     _, folder = collected(tmp_path)
     page = tmp_path / "README.md"
