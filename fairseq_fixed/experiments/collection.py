@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -254,8 +255,10 @@ def _command(report: Mapping[str, Any]) -> str:
     words: Sequence[str] = ()
     stated = next((r["settings"] for r in report["results"] if r.get("settings")), None)
     if stated and name in {file.stem for file in recipe.recipe_files()}:
-        usual = recipe.check(name, recipe.compose(name), files=False, tools=False)
-        words = as_overrides(stated, flat_settings(usual.recipe))
+        # `custom` is no recipe without what is given to it; and there may be no Hydra here
+        with contextlib.suppress(ExperimentError):
+            usual = recipe.check(name, recipe.compose(name), files=False, tools=False)
+            words = as_overrides(stated, flat_settings(usual.recipe))
     return shlex.join(["fairseq-fixed", "run", name, *words, "results=results"])
 
 

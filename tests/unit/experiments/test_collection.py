@@ -404,3 +404,17 @@ def test_the_command_names_what_was_changed(tmp_path):
     words = shlex.split(command)
     assert words[:3] == ["fairseq-fixed", "run", "bible_es_en"] and words[-1] == "results=results"
     assert set(words[3:-1]) == set(changes)
+
+
+def test_the_table_of_ones_own_text(tmp_path):
+    for side in ("de", "en"):
+        (tmp_path / f"my.{side}").write_text("a\n")
+    files = f"data.train=[{tmp_path}/my.de,{tmp_path}/my.en]"
+    exp = recipe.load("custom", ["pair=de-en", files, "seeds=[1,2]"])
+    fake_run(tmp_path / "run", exp, SCORES)
+    for side in ("de", "en"):
+        (tmp_path / f"run/data/raw/test.{side}").write_text("a\n" * 20)
+    results.collect_results(exp, tmp_path / "run", tmp_path / "results")
+    text = render_collection(tmp_path / "results/custom")
+    assert "Made by `fairseq-fixed run custom results=results`" in text
+    assert str(tmp_path) not in next(tmp_path.glob("results/custom/*.seed1.*")).read_text()
