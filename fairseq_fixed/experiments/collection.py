@@ -117,9 +117,8 @@ def _check_settings(file: Path, new: dict[str, Any], others: list[dict[str, Any]
         if other["settings_hash"] != new["settings_hash"] or other["seed"] == new["seed"]:
             raise ExperimentError(
                 f"{other['file']} ({other['system']}) and {file} ({new['system']}) are both of the "
-                "system in the folder "
-                f"{new['slug']}, with other settings or the same seed; keep the one that is meant, "
-                "and remove the other"
+                f"system in the folder {new['slug']}, with other settings or the same seed; keep "
+                "the one that is meant, and remove the other"
             )
 
 
@@ -236,10 +235,8 @@ def _other_settings(report: Mapping[str, Any]) -> list[str]:
     for name, result in by_system.items():
         ours, theirs = _training_settings(result), _training_settings(base)
         if not (result.get("settings") and base.get("settings")):  # what is known of both
-            ours, theirs = (
-                {key: settings[key] for key in ours.keys() & theirs.keys()}
-                for settings in (ours, theirs)
-            )
+            common = [key for key in ours if key in theirs]
+            ours, theirs = ({key: known[key] for key in common} for known in (ours, theirs))
         own, usual = as_overrides(ours, theirs), as_overrides(theirs, ours)
         if own or usual:
             lines.append(
@@ -254,8 +251,9 @@ def _command(report: Mapping[str, Any]) -> str:
     name = report["recipe"]
     words: Sequence[str] = ()
     stated = next((r["settings"] for r in report["results"] if r.get("settings")), None)
-    if stated and name in {file.stem for file in recipe.recipe_files()}:
-        # `custom` is no recipe without what is given to it; and there may be no Hydra here
+    if stated:
+        # Of one's own recipe nothing is known here; `custom` is none without what is given to it;
+        # and there may be no Hydra.
         with contextlib.suppress(ExperimentError):
             usual = recipe.check(name, recipe.compose(name), files=False, tools=False)
             words = as_overrides(stated, flat_settings(usual.recipe))

@@ -78,9 +78,8 @@ def log_probabilities(
     ]
     fitting = [
         i
-        for i, texts in enumerate(zip(*sides, strict=True))
-        if like[i] == i
-        and all(len(text) <= limit for text, limit in zip(texts, limits, strict=True))
+        for i in first.values()
+        if all(len(side[i]) <= limit for side, limit in zip(sides, limits, strict=True))
     ]
     data = LanguagePairDataset(
         sides[0],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,16 +28,13 @@ __all__ = ["point_command", "points_in", "run_sweep", "survey"]
 
 logger = logging.getLogger(__name__)
 
-_PLAIN_PATH = re.compile(r"[\w/.+-]+", re.ASCII)  # of which Hydra takes nothing for itself
-
 
 def point_command(sweep: Sweep, point: Point) -> list[str]:
     """Return the words behind `fairseq-fixed` that run one point by itself, from anywhere."""
     recipe = sweep.recipe
     if recipe.endswith((".yaml", ".yml")):
         recipe = str(Path(recipe).absolute())
-    out = str(sweep.folder / point.name)
-    out = out if _PLAIN_PATH.fullmatch(out) else quoted(out)
+    out = quoted(str(sweep.folder / point.name))
     return ["run", recipe, *point.overrides, NO_SWEEP, f"out={out}"]
 
 

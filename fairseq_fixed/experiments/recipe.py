@@ -37,6 +37,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _GROUPS = ("recipe", "sweep")  # folders of configs/
+_PLAIN = re.compile(r"[\w/.+-]+", re.ASCII)  # of which Hydra takes nothing for itself
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,9 @@ def reading(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def quoted(text: str) -> str:
-    """Return a text as Hydra's overrides have it, whatever its characters."""
+    """Return a text as Hydra's overrides have it, in quotes where its characters need them."""
+    if _PLAIN.fullmatch(text):
+        return text
     # Hydra takes a backslash for itself, but before a quote.
     return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + m[2].replace('"', '\\"'), text) + '"'
 

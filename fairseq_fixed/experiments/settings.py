@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from fairseq_fixed.experiments.systems import System
 __all__ = ["as_overrides", "flat_settings", "flatten", "settings_hash"]
 
 _SETTINGS = ("pair", "data", "subwords", "model", "train", "translate", "score")
-_PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]+")  # what an override needs no quotes for
 
 # The settings of the first results. One that came later counts only where it is not at its default,
 # so that results from before and after it belong together.
@@ -96,7 +94,7 @@ def _in_hydra(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_in_hydra, value))}]"
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) else quoted(value)
+        return quoted(value)
     return json.dumps(value)
 
 

@@ -126,7 +126,7 @@ def _p_values(
     found: dict[str, list[float | None]] = {}
     both = {str(seed) for seed in row["seeds"]} & {str(seed) for seed in base["seeds"]}
     for seed, content in significance["seeds"].items():
-        for test, by_metric in content["tests"].items() if str(seed) in both else ():
+        for test, by_metric in content["tests"].items() if seed in both else ():
             p = by_metric.get(metric, {}).get(row["slug"], {}).get("p")
             found.setdefault(test, []).append(p)
     # a system that was not tested: no test rather than one without a value

@@ -160,7 +160,7 @@ def test_results_are_collected_under_names_that_tell_settings_apart(tmp_path):
     written = results.collect_results(exp, tmp_path / "run", tmp_path / "results")
     assert len(written) == 4
     longer = experiment(train={"max_update": 5})
-    assert settings_hash(exp, exp.systems[0]) != results.settings_hash(longer, longer.systems[0])
+    assert settings_hash(exp, exp.systems[0]) != settings_hash(longer, longer.systems[0])
     more = experiment(seeds=[1, 2, 3], jobs=2)
     digest = settings_hash(exp, exp.systems[1])
     assert settings_hash(more, more.systems[1]) == digest
